@@ -1,0 +1,1 @@
+"""The studies, one module each: `python -m experiments.NAME --workdir=DIR`, `--help` for what it asks and takes."""

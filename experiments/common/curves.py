@@ -1,0 +1,75 @@
+"""What a curve of gradient norms over distance says, in one number and one word."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from rnnjax import probes
+
+QUANTILES = (0.25, 0.5, 0.75)
+
+VISIBLE = math.log10(np.finfo(np.float32).eps)
+"""Below this share of the gradient at the loss, -6.9 in log10, a step adds nothing to dL/dW in float32: dL/dW is the sum
+over steps, and float32 has no digits left for it."""
+
+
+def quartiles(log10_norms: np.ndarray) -> np.ndarray:
+    """[D, B] -> [D, 3], the quartiles over examples; nan at distances that fewer than half of the examples have.
+
+    The lower of two neighbours where a quartile falls between them: -inf, no gradient at all, can't be interpolated.
+    """
+    there = ~np.isnan(log10_norms)
+    enough = there.sum(axis=1) * 2 >= max(log10_norms.shape[1], 1)
+    result = np.full((len(log10_norms), len(QUANTILES)), np.nan, np.float32)
+    for distance in np.flatnonzero(enough):
+        row = log10_norms[distance][there[distance]]
+        result[distance] = np.quantile(row, QUANTILES, method="lower")
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A median curve over distance from the loss.
+
+    slope: of log ||dL/dcarry|| a step back, in nats; nan where fewer than two norms are finite.
+    reach: steps between the loss and the farthest distance of the curve.
+    kept: log10 of the share of the gradient at the loss that is left there; -inf where none is.
+    """
+
+    slope: float
+    reach: int
+    kept: float
+
+    @classmethod
+    def of(cls, median: np.ndarray) -> "Curve":
+        """From log10 norms [D], nan where there is no such distance."""
+        median = np.asarray(median, np.float64)
+        there = np.flatnonzero(~np.isnan(median))
+        if not there.size:
+            return cls(math.nan, 0, math.nan)
+        last = int(there[-1])
+        kept = median[last] - median[0] if np.isfinite(median[0]) else math.nan
+        return cls(float(probes.slope(median[: last + 1].astype(np.float32))), last, float(kept))
+
+    @property
+    def slope_log10(self) -> float:
+        """The slope in decades a step."""
+        return self.slope / math.log(10)
+
+    @property
+    def half_life(self) -> float:
+        """Steps in which the norm halves; inf where it does not fall."""
+        return math.log(2) / -self.slope if self.slope < 0 else math.nan if math.isnan(self.slope) else math.inf
+
+    @property
+    def verdict(self) -> str:
+        """explodes (more than 10 times as long at the far end), survives (a tenth or more is left), fades (less), or
+        vanishes: less than float32 can add to what the last step contributes."""
+        if math.isnan(self.kept):
+            return "no gradient"
+        if self.kept > 1:
+            return "explodes"
+        if self.kept >= -1:
+            return "survives"
+        return "fades" if self.kept >= VISIBLE else "vanishes"

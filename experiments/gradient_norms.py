@@ -1,0 +1,249 @@
+"""How dL/dh_t vanishes or survives through time, before and during training.
+
+Question: over how many steps does the gradient of the loss reach back in Elman, Jordan, LSTM and GRU, at
+    initialisation and after training, and what does training do to it?
+Source: Bengio, Simard, Frasconi 1994; Hochreiter, Schmidhuber 1997; Pascanu, Mikolov, Bengio 2013; Jozefowicz,
+    Zaremba, Sutskever 2015.
+Command: python -m experiments.gradient_norms --workdir=runs/gradient_norms
+Expected: within a few steps of the loss dL/dcarry_t of Elman and Jordan falls by orders of magnitude; that of LSTM
+    (forget bias 1) and GRU is carried farther, and after training over the whole sequence, where they solve the
+    adding problem and the others don't within the budget. The laws behind it hold to the digits in claims.json.
+Runtime: quick, under 2 minutes on 2 cores; full, about half an hour.
+"""
+
+import dataclasses
+import json
+import pathlib
+import time
+
+import jax
+import numpy as np
+
+from experiments.common.claims import write_claims
+from experiments.common.curves import QUANTILES, Curve, quartiles
+from experiments.common.laws import gradient_laws
+from rnnjax.cell import Cell
+from rnnjax.cells import CELLS
+from rnnjax.report import figures, run_files, tables
+from rnnjax.tasks import Batch, CorpusTask, Task
+from rnnjax.train import cli
+from rnnjax.train.build import cell_options, check_cells, make_cell, make_model, make_task, parameter_count, task_options
+from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, to_dict, validate
+from rnnjax.train.loop import NonFiniteError, train
+from rnnjax.train.probes import GradientNorms, log_spaced_steps
+from rnnjax.train.records import claim_workdir, replacing, write_json
+
+VARIANTS = ("adding", "copying", "temporal_order", "latch", "music")
+PROBED = 2**31 - 2
+"""Folded into the root key for the probed batch; no step's number."""
+
+
+@dataclasses.dataclass
+class ProbeConfig:
+    """points: at how many steps of training the gradient is probed, evenly spaced in log, beside step 0.
+    batch: examples whose gradients are taken.
+    """
+
+    points: int = 12  # rows of the heatmap
+    batch: int = 64  # enough for quartiles that do not jump
+
+
+@dataclasses.dataclass
+class Config:
+    """cells: the cells that are compared."""
+
+    task: object
+    cell_options: object
+    model: ModelConfig
+    train: TrainConfig
+    probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
+    cells: tuple[str, ...] = dataclasses.field(default_factory=lambda: tuple(CELLS), metadata={"choices": CELLS})
+
+
+def get_config(variant: str, preset: str) -> Config:
+    """The config of a task, `quick` or at the scale of the papers."""
+    quick = preset == "quick"
+    chosen = {
+        "adding": ({"length": 100 if quick else 200}, 32 if quick else 100, 1500 if quick else 10000),
+        "copying": ({"delay": 50 if quick else 100}, 64 if quick else 128, 1000 if quick else 10000),
+        "temporal_order": (
+            {"min_length": 50, "max_length": 50 if quick else 100},
+            32 if quick else 100,
+            1500 if quick else 20000,
+        ),
+        "latch": ({"length": 50 if quick else 200}, 32 if quick else 100, 1000 if quick else 10000),
+        "music": ({}, 100, 1450),
+    }
+    task, hidden_size, steps = chosen[variant]
+    options = task_options(variant, **task)
+    per_cell = {"jordan": {"feedback": make_task(options)[1].link}}
+    training = TrainConfig(
+        steps=steps,
+        steps_per_call=25,
+        batch_size=64,
+        learning_rate=3e-3,  # the adding problem's: Elman, GRU and LSTM are stable there
+        clip_norm=1.0,
+        eval_every=250,
+        eval_batch=1000,
+        log_every=25,
+    )
+    if variant == "music":  # the sizes of Chung et al. 2014, which give the four about as many parameters
+        for name, size in {"jordan": 100, "gru": 46, "lstm": 36}.items():
+            per_cell.setdefault(name, {})["hidden_size"] = size
+        training = dataclasses.replace(
+            training, steps_per_call=29, batch_size=8, eval_every=29, eval_batch=77, log_every=29
+        )
+    return Config(options, cell_options(**per_cell), ModelConfig(hidden_size), training)
+
+
+def main(config: Config, workdir: pathlib.Path) -> None:
+    """Trains every cell, checks the laws, and writes the report. What is finished in `workdir` is not done again."""
+    check_cells(config.cells)
+    validate(config.train)
+    for name in ("points", "batch"):
+        if getattr(config.probe, name) < 1:
+            raise UsageError(f"--config.probe.{name} is {getattr(config.probe, name)}: expected at least 1")
+    task_name, task = make_task(config.task)
+    cells = {name: make_cell(name, config, task) for name in config.cells}
+    chance = task.chance  # reads a corpus, before anything is written
+    claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": to_dict(config)})
+    probed = probed_batch(task, config)
+    for name, cell in cells.items():
+        if not (workdir / name / "summary.json").exists():
+            run_cell(name, cell, task, probed, config, workdir / name)
+    gather_norms(workdir, config.cells)
+    summary = {"task": task_name, "chance": chance, "unit": task.unit, "reads_last": task.reads_last}
+    write_json(workdir / "summary.json", summary)
+    if not (workdir / "claims.json").exists():
+        started = time.monotonic()
+        write_claims(workdir / "claims.json", "gradient_norms", gradient_laws(), time.monotonic() - started)
+    run = run_files.read_run(workdir)
+    write_report(run)
+    title = f"{task_name}: log10 ||dL/dcarry_t|| a step back from the loss; chance {chance:.4g} {task.unit}"
+    tables.console_table(HEADER, table_rows(run), title)
+    held = sum(claim["holds"] for claim in run.claims["claims"])
+    print(f"{held} of {len(run.claims['claims'])} claims hold; report: {workdir / 'report.md'}")
+
+
+def probed_batch(task: Task, config: Config) -> Batch:
+    """The batch whose gradients are probed: the same for every cell and at every step."""
+    if isinstance(task, CorpusTask):
+        batch = max(task.batches("valid", config.probe.batch), key=lambda batch: (batch.lengths > 0).sum())
+        return jax.tree.map(jax.numpy.asarray, batch)
+    key = jax.random.key(config.train.seed, impl="threefry2x32")
+    return task.sample(jax.random.fold_in(key, PROBED), config.probe.batch)
+
+
+def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, folder: pathlib.Path) -> None:
+    """Trains one cell and writes norms.npz and, last, summary.json, which says that the cell is finished."""
+    steps = log_spaced_steps(config.train.steps, config.train.steps_per_call, config.probe.points)
+    probe = GradientNorms(task, probed, steps)
+    model = make_model(cell, task, config.train.seed)
+    started, diverged = time.monotonic(), None
+    try:
+        train(model, task, config.train, folder, probes=[probe], name=name)
+    except NonFiniteError as error:  # a result of the study, and not its end
+        diverged = str(error)
+    curves = [{field: quartiles(norms) for field, norms in row.items()} for (row,) in map(dict.values, probe.rows)]
+    with replacing(folder / "norms.npz") as path:
+        np.savez(path, step=probe.measured, **{field: np.stack([row[field] for row in curves]) for field in curves[0]})
+    best = best_scores(folder / "metrics.jsonl")
+    summary = {
+        "cell": name,
+        "description": repr(cell),
+        "parameters": parameter_count(model),
+        "loss": best.pop("loss", None),
+        "metrics": best,
+        "diverged": diverged,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    write_json(folder / "summary.json", summary)
+
+
+def best_scores(path: pathlib.Path) -> dict[str, float]:
+    """The test scores: of the last evaluation, or, where there is a validation split, of the one that was best on it."""
+    rows = [row for row in run_files.read_rows(path) if row["kind"] == "eval"]
+    valid = {row["step"]: row["loss"] for row in rows if row["split"] == "valid" and row["loss"] is not None}
+    test = {row["step"]: row for row in rows if row["split"] == "test"}
+    if not test:
+        return {}
+    row = test[min(valid, key=valid.get) if valid else max(test)]
+    return {name: value for name, value in row.items() if name not in ("kind", "split")}
+
+
+def gather_norms(workdir: pathlib.Path, cells: tuple[str, ...]) -> None:
+    """Writes gradient_norms.npz: `CELL.FIELD` [step, distance, quantile] of log10 norms, and the axes' values."""
+    arrays, axes = {}, {}
+    for cell in cells:
+        with np.load(workdir / cell / "norms.npz") as norms:
+            for field, values in norms.items():
+                arrays[f"{cell}.{field}"] = values
+                axes[f"{cell}.{field}"] = ["step"] if field == "step" else ["step", "distance", "quantile"]
+    length = max(values.shape[1] for values in arrays.values() if values.ndim == 3)
+    arrays |= {"distance": np.arange(length), "quantile": np.array(QUANTILES)}
+    axes |= {"distance": ["distance"], "quantile": ["quantile"]}
+    with replacing(workdir / "gradient_norms.npz") as path:
+        np.savez(path, axes=np.array(json.dumps(axes)), **arrays)
+
+
+HEADER = ("cell", "parameters", "loss", "slope at start", "slope at end", "half-life at end", "verdict, start -> end")
+
+
+def table_rows(run: run_files.Run) -> list[tuple[str, ...]]:
+    """One row a cell: slopes in log10 a step back in time, half-life in steps."""
+    rows = []
+    for cell in run.cells:
+        summary, medians = run.summaries[cell], run.norms[cell]["carry"][..., QUANTILES.index(0.5)]
+        start, end = Curve.of(medians[0]), Curve.of(medians[-1])
+        loss = "-" if summary["loss"] is None else f"{summary['loss']:.4g}"
+        verdict = f"{start.verdict} -> {end.verdict}"
+        if summary["diverged"]:
+            verdict = f"{start.verdict}; diverged at {summary['diverged'].partition(':')[0]}"
+        slopes = (f"{curve.slope_log10:+.4f}" for curve in (start, end))
+        half_life = "does not fall" if end.half_life == np.inf else f"{end.half_life:.1f} steps"
+        rows.append((cell, f"{summary['parameters']:,}", loss, *slopes, half_life, verdict))
+    return rows
+
+
+def write_report(run: run_files.Run) -> None:
+    """The figures and report.md."""
+    drawn = {"curves": figures.curves(run), "heatmaps": figures.heatmaps(run), "losses": figures.losses(run)}
+    for name, figure in drawn.items():
+        figures.save(figure, run.workdir / name)
+    claims = run.claims["claims"]
+    summaries = run.summaries.values()
+    text = f"""# The gradient through time: {run.task["task"]}
+
+{sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}; the best guess
+that remembers nothing scores {run.task["chance"]:.4g}.
+
+![dL/dcarry_t against distance from the loss](curves.png)
+
+{tables.markdown_table(HEADER, table_rows(run))}
+
+Slopes are those of log10 ||dL/dcarry_t|| a step back from the loss (times {np.log(10):.4f} for nats a step), fitted to
+the median over examples. A verdict compares the far end of the sequence with the loss's own step: *survives*, a tenth
+of the gradient or more is left; *fades*, less; *vanishes*, less than the {np.finfo(np.float32).eps:.1e} that float32 can add
+to the last step's share of dL/dW; *explodes*, more than ten times as much. The loss probed is that of each example's
+last step.
+
+![Training step against distance](heatmaps.png)
+
+![Losses](losses.png)
+
+## Claims
+
+{tables.claims_table(claims)}
+
+## What ran
+
+{tables.markdown_table(("cell", "definition", "seconds"), [(s["cell"], s["description"], s["seconds"]) for s in summaries])}
+
+The arrays behind the pictures are in gradient_norms.npz, every setting and version in config.json.
+"""
+    with replacing(run.workdir / "report.md") as path:
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    cli.run(main, get_config, doc=__doc__, variants=VARIANTS)

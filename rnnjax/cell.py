@@ -1,0 +1,137 @@
+"""The Cell contract: everything that a recurrent cell has to say, and nothing about time.
+
+A cell is a frozen dataclass of hyper-parameters with five pure functions. For inputs x_1 ... x_T
+
+    z_t     = project(params, x_t)              what needs no carry; computed for all times in one matmul
+    carry_t = step(params, carry_{t-1}, z_t)    one step
+    y_t     = read(params, carry_t, z_t)        what the step shows
+
+and `rnnjax.unroll` is the only place that loops over t. An Elman network in full, as a user would write it:
+
+    class Carry(NamedTuple):
+        h: jax.Array
+
+    @dataclasses.dataclass(frozen=True)
+    class MyCell(Cell):
+        input_size: int
+        hidden_size: int
+
+        def init(self, key, dtype=jnp.float32):
+            wide = (self.input_size + self.hidden_size, self.hidden_size)
+            return {"W": 0.1 * jax.random.normal(key, wide, dtype)}
+
+        def initial_carry(self, params, batch_shape=()):
+            return Carry(jnp.zeros((*batch_shape, self.hidden_size), params["W"].dtype))
+
+        def step(self, params, carry, z):
+            return Carry(jnp.tanh(jnp.concatenate([z, carry.h], -1) @ params["W"]))
+
+Rules that the engine, the probes and the trainer rely on:
+
+- Arrays act on their last axis; every leading axis is batch. A cell never sees time, never asks for the batch size.
+- Inputs and z are pytrees whose leaves have time first, so masks, teacher-forcing targets or an attention memory
+  come in beside the inputs.
+- Everything that the gradient crosses time through is in the carry, a NamedTuple whose fields carry the names of the
+  equations. `step` and `read` are apart so that a perturbation of the carry can be added between them and is seen by
+  the output.
+- `params` is a dict of arrays named as in the equations, constant in time. There are no hidden constants: a forget
+  bias is a parameter's initial value.
+- The dtype of the parameters is the dtype of the carry and of the outputs (`parameter_dtype`).
+- Hyper-parameters that only `init` uses (gain, forget bias) may be traced: neither `init` nor `__post_init__` branches
+  on them.
+- `readout` is True where the output is already a prediction (a Jordan network's y), so that a model adds no head.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+Params = Any
+"""A dict of arrays, constant in time."""
+Carry = Any
+"""A NamedTuple of arrays [*batch, features], fields named as in the equations."""
+
+
+class Cell:
+    """Base class of cells: the contract above with the defaults that most cells share."""
+
+    input_size: int
+    hidden_size: int
+    readout: ClassVar[bool] = False
+
+    @functools.cached_property  # not a property, so that a dataclass may have a field of this name
+    def output_size(self) -> int:
+        """Features of `read`'s output."""
+        return self.hidden_size
+
+    def init(self, key: jax.Array, dtype=jnp.float32) -> Params:
+        """Draws the parameters: sampled in float32, then cast to `dtype`."""
+        raise TypeError(f"{type(self).__name__} has to define init(key, dtype)")
+
+    def initial_carry(self, params: Params, batch_shape: tuple[int, ...] = ()) -> Carry:
+        """The carry before the first step, fields [*batch_shape, features] in the dtype of the parameters."""
+        raise TypeError(f"{type(self).__name__} has to define initial_carry(params, batch_shape)")
+
+    def project(self, params: Params, inputs: Any) -> Any:
+        """The part of a step that needs no carry, for any leading axes at once."""
+        del params
+        return inputs
+
+    def step(self, params: Params, carry: Carry, z: Any) -> Carry:
+        """One step: the carry after it."""
+        raise TypeError(f"{type(self).__name__} has to define step(params, carry, z)")
+
+    def read(self, params: Params, carry: Carry, z: Any) -> jax.Array:
+        """The output [*batch, output_size] that a step with this carry shows; the carry's first field by default."""
+        del params, z
+        return jax.tree.leaves(carry)[0]
+
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "sigmoid": jax.nn.sigmoid,
+    "identity": lambda x: x,
+    "softmax": jax.nn.softmax,
+}
+
+
+def parameter_dtype(params: Params) -> jnp.dtype:
+    """The one dtype of a cell: that of its floating parameters, and so of its carry and outputs.
+
+    float32 where there are none. Raises TypeError where parameters of several floating dtypes are mixed.
+    """
+    dtypes = {leaf.dtype for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.floating)}
+    if len(dtypes) > 1:
+        found = ", ".join(sorted(str(dtype) for dtype in dtypes))
+        raise TypeError(f"the parameters mix the dtypes {found}: cast them to one, which the carry then has too")
+    return dtypes.pop() if dtypes else jnp.dtype(jnp.float32)
+
+
+def dot(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """x [..., I] @ weights [I, O], accumulated and returned in float32 at least (bfloat16 in, float32 out)."""
+    wide = jnp.promote_types(jnp.result_type(x, weights), jnp.float32)
+    return jnp.matmul(x, weights, preferred_element_type=wide)
+
+
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+    """x [..., O] + bias [O], with the broadcast spelled out."""
+    return x + jnp.expand_dims(bias, range(x.ndim - 1))
+
+
+def check_sizes(cell: Cell, *names: str) -> None:
+    """Raises ValueError unless every named field of the cell is a positive integer."""
+    for name in names:
+        value = getattr(cell, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} of {type(cell).__name__} is {value!r}: expected a whole number of at least 1")
+
+
+def check_choice(cell: Cell, name: str, choices) -> None:
+    """Raises ValueError unless the named field of the cell is one of `choices`."""
+    value = getattr(cell, name)
+    if value not in choices:
+        raise ValueError(f"{name} of {type(cell).__name__} is {value!r}: expected one of {', '.join(choices)}")

@@ -1,0 +1,21 @@
+"""The cells, one file each. `CELLS` is the table of contents: what stands in it is found by name and tested."""
+
+from rnnjax.cells.elman import Elman, ElmanCarry
+from rnnjax.cells.gru import GRU, GRUCarry
+from rnnjax.cells.jordan import Jordan, JordanCarry, TeacherForced
+from rnnjax.cells.lstm import LSTM, LSTMCarry
+
+CELLS = {"elman": Elman, "jordan": Jordan, "lstm": LSTM, "gru": GRU}
+
+__all__ = [
+    "CELLS",
+    "Elman",
+    "ElmanCarry",
+    "GRU",
+    "GRUCarry",
+    "Jordan",
+    "JordanCarry",
+    "LSTM",
+    "LSTMCarry",
+    "TeacherForced",
+]

@@ -1,0 +1,77 @@
+"""The gated recurrent unit, with the reset gate after or before the recurrent matmul."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype
+from rnnjax.initializers import INITIALIZERS, draw
+
+
+class GRUCarry(NamedTuple):
+    """h [*batch, H], the hidden state."""
+
+    h: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class GRU(Cell):
+    """h_t = u * h_{t-1} + (1 - u) * n, y_t = h_t, with r, u = sigmoid(z_r + h_{t-1} W_r), sigmoid(z_u + h_{t-1} W_u),
+    n = tanh(z_n + r * (h_{t-1} W_n + b_hn))    reset="after" the matmul (cuDNN, torch, Keras), or
+    n = tanh(z_n + (r * h_{t-1}) W_n)           reset="before" it (Cho et al. 2014),
+    where [z_r, z_u, z_n] = x_t W_ih + b.
+
+    Parameters, gates in the order r, u, n: W_ih [I, 3H], W_hh [H, 3H], b [3H] and, with reset="after", b_hn [H].
+    Source: Cho et al. 2014, arXiv:1406.1078.
+
+    input_size: I, features of x_t.
+    hidden_size: H, features of h_t.
+    reset: "after" or "before".
+    input_init: how each gate's block of W_ih is drawn, a name in rnnjax.initializers.INITIALIZERS.
+    recurrent_init: how each gate's block of W_hh is drawn.
+    gain: the factor on W_hh.
+    """
+
+    input_size: int
+    hidden_size: int
+    reset: str = "after"
+    input_init: str = "lecun_normal"
+    recurrent_init: str = "orthogonal"
+    gain: float = 1.0
+
+    def __post_init__(self):
+        check_sizes(self, "input_size", "hidden_size")
+        check_choice(self, "reset", ("after", "before"))
+        check_choice(self, "input_init", INITIALIZERS)
+        check_choice(self, "recurrent_init", INITIALIZERS)
+
+    def init(self, key, dtype=jnp.float32):
+        input_key, recurrent_key = jax.random.split(key)
+        inputs, hidden = self.input_size, self.hidden_size
+        params = {
+            "W_ih": draw(self.input_init, input_key, (inputs, hidden), gates=3, dtype=dtype),
+            "W_hh": draw(self.recurrent_init, recurrent_key, (hidden, hidden), gates=3, gain=self.gain, dtype=dtype),
+            "b": jnp.zeros(3 * hidden, dtype),
+        }
+        return params | {"b_hn": jnp.zeros(hidden, dtype)} if self.reset == "after" else params
+
+    def initial_carry(self, params, batch_shape=()):
+        return GRUCarry(h=jnp.zeros((*batch_shape, self.hidden_size), parameter_dtype(params)))
+
+    def project(self, params, inputs):
+        return add_bias(dot(inputs, params["W_ih"]), params["b"])
+
+    def step(self, params, carry, z):
+        hidden = self.hidden_size
+        z_gates, z_n = z[..., : 2 * hidden], z[..., 2 * hidden :]
+        if self.reset == "after":
+            recurrent = dot(carry.h, params["W_hh"])
+            r, u = jnp.split(jax.nn.sigmoid(z_gates + recurrent[..., : 2 * hidden]), 2, axis=-1)
+            n = jnp.tanh(z_n + r * add_bias(recurrent[..., 2 * hidden :], params["b_hn"]))
+        else:
+            W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
+            r, u = jnp.split(jax.nn.sigmoid(z_gates + dot(carry.h, W_gates)), 2, axis=-1)
+            n = jnp.tanh(z_n + dot((r * carry.h).astype(carry.h.dtype), W_n))
+        return GRUCarry(h=u * carry.h + (1 - u) * n)

@@ -1,0 +1,31 @@
+"""What is measured. Pure functions over (cell, params, inputs) or over a loss function; none knows a cell by name.
+
+carry_gradients   dL/dcarry_t for every t, of any function that calls `unroll`
+gradient_norms    their norms over time, in log10
+step_jacobians    dcarry_t/dcarry_{t-1} along a trajectory
+jacobian_products dcarry_t/dcarry_k for every k <= t
+"""
+
+from rnnjax.probes.gradients import carry_gradients, value_and_grad
+from rnnjax.probes.jacobians import JacobianProducts, jacobian_products, step_jacobians
+from rnnjax.probes.norms import by_distance, gradient_norms, log10_norm, slope
+
+PROBES = {
+    "carry_gradients": carry_gradients,
+    "gradient_norms": gradient_norms,
+    "step_jacobians": step_jacobians,
+    "jacobian_products": jacobian_products,
+}
+
+__all__ = [
+    "PROBES",
+    "JacobianProducts",
+    "by_distance",
+    "carry_gradients",
+    "gradient_norms",
+    "jacobian_products",
+    "log10_norm",
+    "slope",
+    "step_jacobians",
+    "value_and_grad",
+]

@@ -1,0 +1,218 @@
+"""dL/dcarry_t for every t, of any function that calls `unroll`, from one backward pass.
+
+Every unroll inside the function adds a zero e_t to its carry between `step` and `read`; dL/de_t is dL/dcarry_t. Each
+field's gradient is taken with the other fields of the same time held fixed: an LSTM whose loss reads only h_T has
+dL/dc_T = 0. The way there has two traces of the function:
+
+1. Discovery. The function is traced to a jaxpr under a handler that tags the carries of every unroll. The jaxpr then
+   says where each stands. Inside a scan, while, cond, vmap, shard_map or a custom rule one e would be shared by several
+   runs and its gradient silently summed over them, so those are refused by name.
+2. Differentiation, with the zeros as arguments.
+
+JAX reuses the trace of a function that was jitted before, where a handler would see nothing. A fresh value of XLA
+metadata around each trace is part of JAX's trace key, and so forces a new one.
+"""
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import jaxprs_in_params
+
+from rnnjax.unroll import handlers
+
+_TAG = "rnnjax.unroll"
+_RUNS_ONCE = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "remat", "custom_lin"}
+_fresh = itertools.count()
+
+
+def value_and_grad(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
+    """Like `jax.value_and_grad` with the gradient of every carry beside it, from the same backward pass.
+
+    Returns a compiled function of (params, *args, **kwargs) that gives (value, gradients of params, carry gradients),
+    where value is (loss, aux) with `has_aux`, and carry gradients are those of `carry_gradients`.
+    """
+    return _compiled(loss_fn, has_aux=has_aux, of_params=True)
+
+
+def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
+    """dL/dcarry_t of every `unroll` that `loss_fn` calls.
+
+    loss_fn: (params, *args, **kwargs) -> scalar, or (scalar, aux) with `has_aux`; any code that calls `unroll`, in any
+        framework. Arguments are pytrees; leaves that are no arrays (an activation function, a number) are constants of
+        the compiled function: other values compile it again.
+
+    Returns a compiled function of the same arguments that gives {name of the unroll: carry of [T, *batch, ...]}: the
+    NamedTuple of the cell with the gradient in each field, 0 at pads. An unroll is called by the `name` it was given,
+    else by its cell's class; the second of a name is `name_1`, the third `name_2`. It may itself be put under jit, vmap
+    or grad.
+
+    Raises ValueError where `loss_fn` calls no `unroll`, and where one would run several times with a single
+    perturbation: inside scan, while, cond, vmap, lax.map, shard_map, a custom derivative rule, or a jitted function
+    that is called twice with the same shapes.
+    """
+    compiled = _compiled(loss_fn, has_aux=has_aux, of_params=False)
+    return functools.wraps(loss_fn)(lambda *args, **kwargs: compiled(*args, **kwargs)[2])
+
+
+def _compiled(loss_fn: Callable, *, has_aux: bool, of_params: bool) -> Callable:
+    @functools.partial(jax.jit, static_argnums=(1,))
+    def run(arrays, static):
+        params, args, kwargs = static.join(arrays)
+
+        @functools.wraps(loss_fn)
+        def loss(params):
+            return loss_fn(params, *args, **kwargs)
+
+        return _differentiate(loss, params, has_aux=has_aux, of_params=of_params)
+
+    @functools.wraps(loss_fn)
+    def compiled(params, *args, **kwargs):
+        return run(*_Static.split((params, args, kwargs)))
+
+    return compiled
+
+
+def _differentiate(loss: Callable, params: Any, *, has_aux: bool, of_params: bool):
+    found = discover(functools.wraps(loss)(lambda: loss(params)))
+    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), found)
+
+    def perturbed(zeros, params):
+        with _fresh_trace(), handlers.handling(_Perturb(zeros)):
+            return loss(params)
+
+    if of_params:
+        value, (of_carries, gradients) = jax.value_and_grad(perturbed, (0, 1), has_aux=has_aux)(zeros, params)
+        return value, gradients, of_carries
+    value, of_carries = jax.value_and_grad(lambda zeros: perturbed(zeros, params), has_aux=has_aux)(zeros)
+    return value, None, of_carries
+
+
+def discover(function: Callable) -> dict[str, Any]:
+    """{name: carries as ShapeDtypeStructs [T, *batch, ...]} of every unroll that `function()` calls, in order.
+
+    Raises ValueError as `carry_gradients` does.
+    """
+    handler = _Discover()
+    with _fresh_trace(), handlers.handling(handler):
+        jaxpr = jax.make_jaxpr(function)()
+    if not handler.found:
+        raise ValueError(
+            f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
+            "gradient of. A model that scans by itself (flax.linen.RNN, a lax.scan of your own) can't be seen: "
+            "run its cell with rnnjax.unroll instead"
+        )
+    _check_each_runs_once(jaxpr.jaxpr, handler.found)
+    return handler.found
+
+
+class _Numbered:
+    """Names in order of calling, made unique: lstm, lstm_1, lstm_2."""
+
+    def __init__(self):
+        self.found: dict[str, Any] = {}
+
+    def add(self, name: str, like: Any) -> str:
+        candidates = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+        unique = next(candidate for candidate in candidates if candidate not in self.found)
+        self.found[unique] = like
+        return unique
+
+
+class _Discover(_Numbered):
+    """Notes every unroll and tags each leaf of its carries, so that the jaxpr shows where it runs."""
+
+    def perturbation(self, name, like):
+        self.add(name, like)
+
+    def carries(self, carries):
+        name = next(reversed(self.found))
+        leaves, structure = jax.tree.flatten(carries)
+        tagged = [checkpoint_name(leaf, f"{_TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, tagged)
+
+
+class _Perturb(_Numbered):
+    """Hands every unroll its zeros."""
+
+    def __init__(self, zeros: dict[str, Any]):
+        super().__init__()
+        self.zeros = zeros
+
+    def perturbation(self, name, like):
+        return self.zeros[self.add(name, like)]
+
+    def carries(self, carries):
+        return carries
+
+
+def _fresh_trace():
+    return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
+
+
+def _check_each_runs_once(jaxpr, found: dict[str, Any]) -> None:
+    """Raises ValueError unless every tag stands once, outside loops, branches and batching."""
+    seen = collections.Counter()
+    for inside, variable_shape, label in _tags(jaxpr, ()):
+        index, name = label.split(":", 2)[1:]
+        outer = [primitive for primitive in inside if primitive not in _RUNS_ONCE]
+        if outer:
+            raise ValueError(
+                f"unroll {name!r} runs inside a {outer[0]}, where one perturbation would be shared by several runs "
+                f"and their gradients summed. Take the {outer[0]} out of the function, or put it around carry_gradients"
+            )
+        if variable_shape != jax.tree.leaves(found[name])[int(index)].shape:
+            raise ValueError(
+                f"unroll {name!r} runs inside a vmap, whose rows would share one perturbation and get their "
+                "gradients summed. Call it with the batch as a leading axis, or put the vmap around "
+                "carry_gradients"
+            )
+        seen[name, index] += 1
+        if seen[name, index] > 1:
+            raise ValueError(
+                f"unroll {name!r} is in a jitted function that is called more than once with the same shapes: JAX "
+                "traces it once, so that the calls would share one perturbation. Call the function without its own "
+                "jax.jit; carry_gradients compiles the whole"
+            )
+    missing = [name for name in found if (name, "0") not in seen]
+    if missing:
+        raise ValueError(
+            f"unroll {missing[0]!r} was traced but is not in the computation, so its gradient can't be followed: a "
+            "custom derivative rule or a function of your own that traces it may hide it"
+        )
+
+
+def _tags(jaxpr, inside: tuple[str, ...]):
+    """(primitives around it, shape, label) of every tag in a jaxpr."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "name" and equation.params["name"].startswith(f"{_TAG}:"):
+            yield inside, equation.outvars[0].aval.shape, equation.params["name"]
+        for inner in jaxprs_in_params(equation.params):
+            yield from _tags(inner, (*inside, equation.primitive.name))
+
+
+class _Static(NamedTuple):
+    """The part of a pytree that is no array, hashable, with the structure of the whole."""
+
+    structure: Any
+    leaves: tuple
+
+    @staticmethod
+    def split(tree):
+        leaves, structure = jax.tree.flatten(tree)
+        arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
+        return arrays, _Static(structure, tuple(None if _is_array(leaf) else leaf for leaf in leaves))
+
+    def join(self, arrays):
+        leaves = [kept if array is None else array for array, kept in zip(arrays, self.leaves, strict=True)]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def _is_array(leaf) -> bool:
+    return hasattr(leaf, "dtype") and hasattr(leaf, "shape")

@@ -1,0 +1,127 @@
+"""Polyphonic music: which keys of the piano sound next."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnnjax.data.buckets import bucket_ends, epoch_batches, ordered_batches
+from rnnjax.data.locate import locate
+from rnnjax.data.pianoroll import CORPORA, KEYS, SPLITS, read_pianoroll
+from rnnjax.tasks.base import Batch, CorpusTask, check_whole, widen
+
+
+@dataclasses.dataclass(frozen=True)
+class Music(CorpusTask):
+    """From v_1 .. v_{t-1} in {0, 1}^88, the probabilities p_t of the keys at t; v_1 is guessed too, from 0.
+
+        loss_t = - sum_k v_tk log p_tk + (1 - v_tk) log(1 - p_tk),    p_t = sigmoid(output_t),    in nats
+
+    Inputs [T, B, 88] hold v_{t-1}, targets [T, B, 88] v_t; the mask [T, B] is 1 at the steps of a sequence.
+    The figure of the literature is the loss averaged over all steps of a split. Source:
+    Boulanger-Lewandowski, Bengio, Vincent 2012, "Modeling temporal dependencies in high-dimensional
+    sequences"; Chung et al. 2014, "Empirical evaluation of gated recurrent neural networks on sequence
+    modeling".
+
+    Batches come in the few shapes of `rnnjax.data.buckets`, as numpy arrays; rows that fill one up have
+    length 0.
+
+    Worked example, a chord held for two steps, then silence (keys by number):
+
+        input   {}            {39, 43, 46}  {39, 43, 46}
+        target  {39, 43, 46}  {39, 43, 46}  {}
+
+    path: a .mat, .json or .pickle file, a folder that holds one, or "" for where `rnnjax.data.locate` looks.
+    name: JSB_Chorales, Nottingham, MuseData or Piano_midi; of no effect where `path` is a file.
+    buckets: at most how many lengths the sequences of a split are padded to.
+    """
+
+    path: str = ""
+    name: str = "JSB_Chorales"
+    buckets: int = 4
+
+    input_size: ClassVar[int] = KEYS
+    output_size: ClassVar[int] = KEYS
+    reads_last: ClassVar[bool] = False
+    link: ClassVar[str] = "sigmoid"
+    unit: ClassVar[str] = "nats a step"
+
+    def __post_init__(self):
+        check_whole(self, 1, "buckets")
+        if self.name not in CORPORA:
+            raise ValueError(f"name of Music is {self.name!r}: expected one of {', '.join(CORPORA)}")
+
+    @functools.cached_property
+    def rolls(self) -> dict[str, list[np.ndarray]]:
+        """{split: rolls uint8 [T, 88]}, read at first use. Raises DataError where there is no such file."""
+        return read_pianoroll(locate(self.path, names=CORPORA[self.name].files, corpus="polymusic"))
+
+    @functools.cached_property
+    def chance(self) -> float:
+        """Nats a step on the validation split of guessing each key's training frequency, add-one smoothed."""
+        train = np.concatenate(self.rolls["train"])
+        p = (train.sum(0) + 1) / (len(train) + 2)
+        frequency = np.concatenate(self.rolls["valid"]).mean(0)
+        return float(-np.sum(frequency * np.log(p) + (1 - frequency) * np.log1p(-p)))
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Training batches in one pass over the training split."""
+        return len(ordered_batches(*self._lengths_and_ends("train"), _positive(batch_size)))
+
+    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
+        """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1.
+
+        Every epoch of `steps_per_epoch` batches sees each training sequence exactly once.
+        """
+        if step < 0 or not 0 <= seed < 2**64:
+            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
+        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
+        plan = epoch_batches(*self._lengths_and_ends("train"), batch_size, seed=seed, epoch=epoch)
+        return self._pad("train", *plan[index], batch_size)
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Every sequence of `split` (train, valid, test) exactly once, in the shapes of its own buckets."""
+        if split not in SPLITS:
+            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
+        plan = ordered_batches(*self._lengths_and_ends(split), _positive(batch_size))
+        return (self._pad(split, end, indices, batch_size) for end, indices in plan)
+
+    def _lengths_and_ends(self, split: str) -> tuple[np.ndarray, tuple[int, ...]]:
+        lengths = np.array([len(roll) for roll in self.rolls[split]])
+        return lengths, bucket_ends(lengths, self.buckets)
+
+    def _pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        inputs = np.zeros((end, batch_size, KEYS), np.float32)
+        targets, lengths = np.zeros_like(inputs), np.zeros(batch_size, np.int32)
+        for row, index in enumerate(indices):
+            roll = self.rolls[split][index]
+            lengths[row] = len(roll)
+            targets[: len(roll), row] = roll
+            inputs[1 : len(roll), row] = roll[:-1]
+        mask = (np.arange(end)[:, None] < lengths[None, :]).astype(np.float32)
+        return Batch(inputs, targets, mask, lengths)
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
+        """Nats summed over the keys: logits [T, B, 88] -> [T, B]."""
+        logits = widen(outputs)
+        return jnp.sum(jax.nn.softplus(logits) - batch.targets * logits, -1)
+
+    def metrics(self, outputs, batch):
+        """frame_accuracy [T, B]: keys guessed (p > 1/2) and sounding over keys that are either.
+
+        1 where no key is either. Averaged over steps; some papers print the ratio of sums over a piece.
+        """
+        guessed, sounding = outputs > 0, batch.targets > 0
+        both, either = jnp.sum(guessed & sounding, -1), jnp.sum(guessed | sounding, -1)
+        ratio = jnp.where(either > 0, both / jnp.maximum(either, 1), 1.0)
+        return {"frame_accuracy": (ratio, batch.mask)}
+
+
+def _positive(batch_size: int) -> int:
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+    return batch_size

@@ -1,0 +1,82 @@
+"""From config to objects: the options of every cell and task, derived from their classes, and back."""
+
+import dataclasses
+from typing import Any
+
+import jax
+from flax import nnx
+
+from rnnjax.cell import Cell
+from rnnjax.cells import CELLS
+from rnnjax.nn import SequenceModel
+from rnnjax.tasks import TASKS, Task
+from rnnjax.train.config import UsageError, build, derive
+
+_SIZES = ("input_size", "hidden_size", "output_size")
+_HIDDEN_SIZE = dataclasses.field(
+    default=None, metadata={"help": "features of the recurrent state, where not config.model.hidden_size"}
+)
+
+
+def cell_options(**defaults: dict[str, Any]) -> Any:
+    """A config with one group for every cell of CELLS: the cell's own hyper-parameters and `hidden_size`.
+
+    defaults: {cell: {field: value}} in place of the cell's own.
+    """
+    groups = []
+    for name, cls in CELLS.items():
+        given = dict(defaults.get(name, {}))
+        hidden_size = given.pop("hidden_size", None)
+        options = derive(cls, leave_out=_SIZES, **given)
+        sized = dataclasses.make_dataclass(
+            options.__name__, [("hidden_size", int | None, _HIDDEN_SIZE)], bases=(options,)
+        )
+        groups.append((name, sized, dataclasses.field(default_factory=_with(sized, hidden_size))))
+    return dataclasses.make_dataclass("CellOptions", groups)()
+
+
+def _with(cls: type, hidden_size: int | None):
+    return lambda: cls(hidden_size=hidden_size)
+
+
+def make_cell(name: str, config: Any, task: Task) -> Cell:
+    """The cell `name` as `config.cell_options` and `config.model` say, in the sizes of the task.
+
+    Raises UsageError where the cell refuses a value.
+    """
+    options = getattr(config.cell_options, name)
+    hidden_size = config.model.hidden_size if options.hidden_size is None else options.hidden_size
+    sizes = {"input_size": task.input_size, "hidden_size": hidden_size, "output_size": task.output_size}
+    fields = {field.name for field in dataclasses.fields(CELLS[name])}
+    own = {field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name not in _SIZES}
+    return build(CELLS[name], own, **{size: sizes[size] for size in _SIZES if size in fields})
+
+
+def make_model(cell: Cell, task: Task, seed: int) -> SequenceModel:
+    """One layer of `cell` for `task`, its parameters drawn from `seed`."""
+    return SequenceModel([cell], task.output_size, reads_last=task.reads_last, rngs=nnx.Rngs(params=seed))
+
+
+def parameter_count(model: nnx.Module) -> int:
+    """Numbers in all parameters of a model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def task_options(name: str, **defaults: Any) -> Any:
+    """The config of the task `name` of TASKS, with `defaults` in place of its own."""
+    return derive(TASKS[name], name=f"{name}_task", **defaults)()
+
+
+def make_task(options: Any) -> tuple[str, Task]:
+    """(name, task) of a config that `task_options` made. Raises UsageError where the task refuses a value."""
+    name = type(options).__name__.removesuffix("_task")
+    return name, build(TASKS[name], options)
+
+
+def check_cells(names: tuple[str, ...]) -> None:
+    """Raises UsageError where `config.cells` names none or one twice."""
+    if not names:
+        raise UsageError(f"--config.cells is empty: expected some of {', '.join(CELLS)}")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--config.cells names {name} {names.count(name)} times: once is enough")

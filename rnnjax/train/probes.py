@@ -1,0 +1,73 @@
+"""Probes in the trainer: what is measured at chosen steps of training.
+
+A probe has two halves: `inside` runs under jit and returns a pytree of arrays, `host` gets it as numpy.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnnjax import probes
+from rnnjax.tasks import Batch, Task
+
+
+class TrainingProbe(Protocol):
+    """What the loop asks of a probe."""
+
+    steps: Collection[int]
+    """Before which steps it measures; 0 is before training. Multiples of steps_per_call."""
+
+    def inside(self, apply: Callable[[Any, Batch], jax.Array], params: Any) -> Any:
+        """The measurement, traced once. `apply(params, batch)` gives the outputs of the model as it evaluates."""
+
+    def host(self, step: int, values: Any) -> None:
+        """Takes the measurement at `step`, as numpy arrays."""
+
+
+class GradientNorms:
+    """log10 ||dL_b/dcarry_t|| of every example b of one fixed batch, by distance from its last valid step.
+
+    L_b is the loss at the last valid step of example b alone: where a task has a loss at every step, what vanishes
+    would hide behind the losses nearer by. Results stand in `rows`: {unroll: {field: [T, B]}} for each step in
+    `measured`, "carry" being the norm of all fields together; nan at distances that an example does not have.
+    """
+
+    def __init__(self, task: Task, batch: Batch, steps: Collection[int]):
+        self.task, self.batch, self.steps = task, batch, frozenset(steps)
+        self.measured: list[int] = []
+        self.rows: list[dict[str, dict[str, np.ndarray]]] = []
+
+    def inside(self, apply, params):
+        """{unroll: {field: [T, B]}}."""
+
+        def loss(params, batch):
+            return last_step_loss(self.task, apply(params, batch), batch)
+
+        gradients = probes.carry_gradients(loss)(params, self.batch)
+        by_distance = lambda norms: probes.by_distance(norms, self.batch.lengths)  # noqa: E731
+        return jax.tree.map(by_distance, probes.gradient_norms(gradients))
+
+    def host(self, step, values):
+        """Keeps the row."""
+        self.measured.append(step)
+        self.rows.append(values)
+
+
+def last_step_loss(task: Task, outputs: jax.Array, batch: Batch) -> jax.Array:
+    """The sum over examples of the loss at each one's last valid step: no example scales another's gradient."""
+    losses = task.loss(outputs, batch)
+    if task.reads_last:
+        return jnp.sum(jnp.where(batch.mask > 0, losses, 0))
+    steps = jnp.arange(losses.shape[0])[:, None]
+    lengths = jnp.full(losses.shape[1], losses.shape[0]) if batch.lengths is None else batch.lengths
+    return jnp.sum(jnp.where(steps == lengths[None] - 1, losses, 0))
+
+
+def log_spaced_steps(steps: int, steps_per_call: int, count: int) -> tuple[int, ...]:
+    """0 and at most `count` multiples of steps_per_call up to `steps`, evenly spaced in log, the last one included."""
+    calls = steps // steps_per_call
+    spaced = np.unique(np.rint(np.geomspace(1, calls, min(count, calls))).astype(int))
+    return (0, *(int(call) * steps_per_call for call in spaced))

@@ -1,0 +1,49 @@
+"""How far a run is: a live line with rate and time left on a terminal, a line now and then in a log."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class TrainingProgress:
+    """Counts steps. A context manager; `update` after every compiled call."""
+
+    def __init__(self, name: str, steps: int, console: Console | None = None):
+        self._name, self._steps = name, steps
+        self._console = console or Console(stderr=True)
+        self._live = self._console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._live,
+        )
+
+    def __enter__(self):
+        self._started = self._printed = time.monotonic()
+        self._bar.start()
+        self._task = self._bar.add_task(self._name, total=self._steps, note="compiling")
+        return self
+
+    def __exit__(self, *exception):
+        self._bar.stop()
+        if not self._live and exception[0] is None:
+            seconds = time.monotonic() - self._started
+            self._console.print(f"{self._name}: {self._steps} steps in {seconds:.1f} s", highlight=False)
+
+    def update(self, step: int, loss: float) -> None:
+        """Says that `step` steps are done and what the loss is."""
+        now = time.monotonic()
+        rate = step / (now - self._started)
+        note = f"loss {loss:.4g}, {rate:.0f} steps/s"
+        self._bar.update(self._task, completed=step, note=note)
+        if not self._live and now - self._printed >= _SECONDS_BETWEEN_LINES and step < self._steps:
+            self._printed = now
+            left = (self._steps - step) / rate
+            self._console.print(f"{self._name}: step {step}/{self._steps}, {note}, {left:.0f} s left", highlight=False)

@@ -1,0 +1,97 @@
+"""The pure part of training: a model split into arrays, one update, one evaluation.
+
+The model is any Flax NNX module that is called `model(inputs, lengths=..., rngs=...)`. It is split twice, as it trains
+and after `.eval()`; from there on everything is a function of `TrainState`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from rnnjax.tasks import Batch, Task, reduce_mean
+
+DATA, MODEL = 0, 1
+"""What the key of a step is folded with: one stream for its batch, one for the model's own draws."""
+
+
+class TrainState(NamedTuple):
+    """step, updates made; params; variables, what else the module holds (batch statistics); opt_state; key, the root."""
+
+    step: jax.Array
+    params: Any
+    variables: Any
+    opt_state: optax.OptState
+    key: jax.Array
+
+
+class Learner:
+    """A model, a task and an optimiser as pure functions of a `TrainState`.
+
+    model: an NNX module, left as it was given.
+    """
+
+    def __init__(self, model: nnx.Module, task: Task, optimizer: optax.GradientTransformation):
+        self.task, self.optimizer = task, optimizer
+        model.eval()
+        self._eval_graph, _, _ = nnx.split(model, nnx.Param, ...)
+        model.train()
+        self._train_graph, self._params, self._variables = nnx.split(model, nnx.Param, ...)
+
+    def init(self, key: jax.Array) -> TrainState:
+        """The state before the first step. Its arrays are copies: a compiled call may take their memory."""
+        copy = jax.tree.map(jnp.copy, (self._params, self._variables))
+        return TrainState(jnp.zeros((), jnp.int32), *copy, self.optimizer.init(self._params), key)
+
+    def sample(self, state: TrainState, batch_size: int) -> Batch:
+        """The batch of the state's step, from a task that draws its own."""
+        return self.task.sample(_fold(state, DATA), batch_size)
+
+    def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
+        """One update: (next state, {"loss", "gradient_norm", "clipped_norm", "finite"}).
+
+        The loss is the mean over the places that count. `finite` [1 + tensors] says of the loss and of the gradient of
+        every parameter, in the order of `tensor_names`, whether all of it is finite.
+        """
+
+        def loss_fn(params):
+            model = nnx.merge(self._train_graph, params, state.variables)
+            outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(_fold(state, MODEL)))
+            _, _, variables = nnx.split(model, nnx.Param, ...)
+            return reduce_mean(self.task.loss(outputs, batch), batch.mask), variables
+
+        (loss, variables), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(gradients))])
+        norms = {name: optax.tree.get(opt_state, name) for name in ("gradient_norm", "clipped_norm")}
+        return TrainState(state.step + 1, params, variables, opt_state, state.key), {
+            "loss": loss,
+            **norms,
+            "finite": finite,
+        }
+
+    def apply(self, params: Any, variables: Any, batch: Batch) -> jax.Array:
+        """The outputs of the model as it evaluates."""
+        model = nnx.merge(self._eval_graph, params, variables)
+        return model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(0))
+
+    def score(self, params: Any, variables: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """{name: (sum, count)} of the loss and the task's metrics over a batch, to be added up over batches."""
+        outputs = self.apply(params, variables, batch)
+        scored = {"loss": (self.task.loss(outputs, batch), batch.mask), **self.task.metrics(outputs, batch)}
+        return {
+            name: (jnp.sum(jnp.where(mask > 0, values, 0)), jnp.sum(mask)) for name, (values, mask) in scored.items()
+        }
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """What the entries of `finite` are called: "the loss", "the gradient of head/kernel" ..."""
+        paths = [path for path, _ in nnx.to_flat_state(self._params)]
+        return ["the loss", *(f"the gradient of {'/'.join(map(str, path))}" for path in paths)]
+
+
+def _fold(state: TrainState, stream: int) -> jax.Array:
+    return jax.random.fold_in(jax.random.fold_in(state.key, state.step), stream)
