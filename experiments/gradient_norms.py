@@ -20,14 +20,22 @@ import jax
 import numpy as np
 
 from experiments.common.claims import write_claims
-from experiments.common.curves import QUANTILES, Curve, quartiles
+from experiments.common.curves import QUANTILES, VISIBLE, Curve, quartiles
 from experiments.common.laws import gradient_laws
 from rnnjax.cell import Cell
 from rnnjax.cells import CELLS
 from rnnjax.report import figures, run_files, tables
 from rnnjax.tasks import Batch, CorpusTask, Task
 from rnnjax.train import cli
-from rnnjax.train.build import cell_options, check_cells, make_cell, make_model, make_task, parameter_count, task_options
+from rnnjax.train.build import (
+    cell_options,
+    check_cells,
+    make_cell,
+    make_model,
+    make_task,
+    parameter_count,
+    task_options,
+)
 from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, to_dict, validate
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
@@ -91,7 +99,14 @@ def get_config(variant: str, preset: str) -> Config:
         for name, size in {"jordan": 100, "gru": 46, "lstm": 36}.items():
             per_cell.setdefault(name, {})["hidden_size"] = size
         training = dataclasses.replace(
-            training, steps_per_call=29, batch_size=8, eval_every=29, eval_batch=77, log_every=29
+            training,
+            steps_per_call=29,  # an epoch of JSB in batches of 8 is 30 or so
+            batch_size=8,
+            learning_rate=6e-3,
+            schedule="cosine",
+            eval_every=29,
+            eval_batch=77,
+            log_every=29,
         )
     return Config(options, cell_options(**per_cell), ModelConfig(hidden_size), training)
 
@@ -161,7 +176,7 @@ def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, f
 
 
 def best_scores(path: pathlib.Path) -> dict[str, float]:
-    """The test scores: of the last evaluation, or, where there is a validation split, of the one that was best on it."""
+    """The test scores: of the last evaluation or, where there is a validation split, of the one that was best on it."""
     rows = [row for row in run_files.read_rows(path) if row["kind"] == "eval"]
     valid = {row["step"]: row["loss"] for row in rows if row["split"] == "valid" and row["loss"] is not None}
     test = {row["step"]: row for row in rows if row["split"] == "test"}
@@ -211,7 +226,7 @@ def write_report(run: run_files.Run) -> None:
     for name, figure in drawn.items():
         figures.save(figure, run.workdir / name)
     claims = run.claims["claims"]
-    summaries = run.summaries.values()
+    ran = [(cell, summary["description"], summary["seconds"]) for cell, summary in run.summaries.items()]
     text = f"""# The gradient through time: {run.task["task"]}
 
 {sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}; the best guess
@@ -223,9 +238,9 @@ that remembers nothing scores {run.task["chance"]:.4g}.
 
 Slopes are those of log10 ||dL/dcarry_t|| a step back from the loss (times {np.log(10):.4f} for nats a step), fitted to
 the median over examples. A verdict compares the far end of the sequence with the loss's own step: *survives*, a tenth
-of the gradient or more is left; *fades*, less; *vanishes*, less than the {np.finfo(np.float32).eps:.1e} that float32 can add
-to the last step's share of dL/dW; *explodes*, more than ten times as much. The loss probed is that of each example's
-last step.
+of the gradient or more is left; *fades*, less; *vanishes*, less than the share of {10**VISIBLE:.1e} that float32 can
+still add to the last step's in dL/dW; *explodes*, more than ten times as much. The loss probed is that of each
+example's last step.
 
 ![Training step against distance](heatmaps.png)
 
@@ -237,7 +252,7 @@ last step.
 
 ## What ran
 
-{tables.markdown_table(("cell", "definition", "seconds"), [(s["cell"], s["description"], s["seconds"]) for s in summaries])}
+{tables.markdown_table(("cell", "definition", "seconds"), ran)}
 
 The arrays behind the pictures are in gradient_norms.npz, every setting and version in config.json.
 """

@@ -9,8 +9,8 @@ from rnnjax.train.records import write_json
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """claim: a sentence; source: paper or derivation; expected: the rule, set before the measurement; measured: a number;
-    holds: whether the rule held.
+    """claim: a sentence; source: paper or derivation; expected: the rule, set before the measurement; measured: a
+    number; holds: whether the rule held.
     """
 
     claim: str

@@ -10,17 +10,18 @@ from rnnjax import probes
 QUANTILES = (0.25, 0.5, 0.75)
 
 VISIBLE = math.log10(np.finfo(np.float32).eps)
-"""Below this share of the gradient at the loss, -6.9 in log10, a step adds nothing to dL/dW in float32: dL/dW is the sum
-over steps, and float32 has no digits left for it."""
+"""Below this share of the gradient at the loss, -6.9 in log10, a step adds nothing to dL/dW in float32: dL/dW is the
+sum over steps, and float32 has no digits left for it."""
 
 
 def quartiles(log10_norms: np.ndarray) -> np.ndarray:
     """[D, B] -> [D, 3], the quartiles over examples; nan at distances that fewer than half of the examples have.
 
-    The lower of two neighbours where a quartile falls between them: -inf, no gradient at all, can't be interpolated.
+    Examples of no step at all, which fill up a batch, don't count. The lower of two neighbours where a quartile falls
+    between them: -inf, no gradient at all, can't be interpolated.
     """
     there = ~np.isnan(log10_norms)
-    enough = there.sum(axis=1) * 2 >= max(log10_norms.shape[1], 1)
+    enough = there.sum(axis=1) * 2 >= max(there.any(axis=0).sum(), 1)
     result = np.full((len(log10_norms), len(QUANTILES)), np.nan, np.float32)
     for distance in np.flatnonzero(enough):
         row = log10_norms[distance][there[distance]]

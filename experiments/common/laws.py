@@ -75,15 +75,16 @@ def forget_bias_laws() -> list[Claim]:
         worst_full = max(worst_full, float(np.max(np.abs(late - np.log(gate + 0.25)))))
     return [
         Claim(
-            "With all weights zero, dL/dc_t of an LSTM changes by log sigmoid(b) nats a step, for forget bias b = 0, 1, 3",
+            "With all weights zero, dL/dc_t of an LSTM changes by log sigmoid(b) nats a step, for forget bias "
+            "b = 0, 1, 3",
             JOZEFOWICZ,
             "largest |slope - log sigmoid(b)| <= 1e-6",
             worst_empty,
             worst_empty <= 1e-6,
         ),
         Claim(
-            "With orthogonal weights and zero input, far from the loss it changes by log(sigmoid(b) + 1/4): the Jacobian "
-            "is sigmoid(b) I + W_g / 4, and W_g has an eigenvalue near 1",
+            "With orthogonal weights and zero input, far from the loss it changes by log(sigmoid(b) + 1/4): the "
+            "Jacobian is sigmoid(b) I + W_g / 4, and W_g has an eigenvalue near 1",
             JOZEFOWICZ,
             "largest |slope - log(sigmoid(b) + 1/4)| <= 0.01",
             worst_full,
@@ -93,7 +94,7 @@ def forget_bias_laws() -> list[Claim]:
 
 
 def lstm_against_elman() -> list[Claim]:
-    """How much of dL/dcarry is left after 50 steps, of an LSTM with forget bias 1 and of a tanh Elman of the same gain."""
+    """How much of dL/dcarry is left after 50 steps: LSTM with forget bias 1, and tanh Elman of the same gain."""
     elman, lstm = _measure(Elman(SIZE, SIZE)), _measure(LSTM(SIZE, SIZE, forget_bias=1.0))
 
     def advantage(seed: int, scale: float) -> float:
@@ -105,8 +106,8 @@ def lstm_against_elman() -> list[Claim]:
     silent = max(advantage(seed, 0.0) for seed in SEEDS)
     return [
         Claim(
-            f"At initialisation and inputs of unit variance, an LSTM of forget bias 1 keeps at least 10 times more of "
-            f"dL/dcarry over {SPAN} steps than a tanh Elman of the same gain (log10 of the ratio, the least of 5 seeds)",
+            "At initialisation and inputs of unit variance, an LSTM of forget bias 1 keeps at least 10 times more of "
+            f"dL/dcarry over {SPAN} steps than a tanh Elman of the same gain (log10 of the ratio, least of 5 seeds)",
             "Hochreiter, Schmidhuber 1997; Jozefowicz, Zaremba, Sutskever 2015",
             "log10 ratio >= 1",
             driven,
@@ -114,7 +115,7 @@ def lstm_against_elman() -> list[Claim]:
         ),
         Claim(
             "Control: with zero input the order turns, since an orthogonal W then keeps all of Elman's gradient "
-            "(log10 of the ratio, the largest of 5 seeds)",
+            "(log10 of the ratio, largest of 5 seeds)",
             "derived: log r = 0 against log(sigmoid(1) + 1/4) = -0.019 nats a step",
             "log10 ratio < 0",
             silent,

@@ -18,6 +18,7 @@ class SequenceModel(nnx.Module):
     output_size: O, features of the outputs.
     reads_last: give the output at each example's last valid step only, [B, O], instead of [T, B, O].
     rngs: the stream "params" draws the parameters.
+    output_bias: [O], what the head's bias starts at; zeros by default. A readout cell keeps its own.
 
     A single cell that is a readout itself (Jordan) gets no head. In a stack its y is a feature like any other and gets
     one. Probes call layer i `layer_i`, or, where there is one layer, by its cell's class.
@@ -26,7 +27,15 @@ class SequenceModel(nnx.Module):
     another size than `output_size`.
     """
 
-    def __init__(self, cells: Sequence[Cell], output_size: int, *, reads_last: bool = False, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        output_size: int,
+        *,
+        reads_last: bool = False,
+        output_bias: jax.Array | None = None,
+        rngs: nnx.Rngs,
+    ):
         cells = tuple(cells)
         _check_stack(cells, output_size)
         names = [None] if len(cells) == 1 else [f"layer_{i}" for i in range(len(cells))]
@@ -34,6 +43,8 @@ class SequenceModel(nnx.Module):
         self.reads_last = reads_last
         has_head = len(cells) > 1 or not cells[0].readout
         self.head = nnx.Linear(cells[-1].output_size, output_size, rngs=rngs) if has_head else None
+        if has_head and output_bias is not None:
+            self.head.bias[...] = jnp.asarray(output_bias)
 
     def __call__(self, inputs: Any, *, lengths: jax.Array | None = None, rngs: nnx.Rngs | None = None) -> jax.Array:
         """inputs [T, B, I], lengths [B] -> [T, B, O], or [B, O] with `reads_last`.
@@ -66,7 +77,8 @@ def _check_stack(cells: tuple[Cell, ...], output_size: int) -> None:
     for i, (below, above) in enumerate(zip(cells[:-1], cells[1:], strict=True)):
         if above.input_size != below.output_size:
             raise ValueError(
-                f"cells[{i + 1}] has input_size {above.input_size}: expected {below.output_size}, what cells[{i}] puts out"
+                f"cells[{i + 1}] has input_size {above.input_size}: "
+                f"expected {below.output_size}, what cells[{i}] puts out"
             )
     if len(cells) == 1 and cells[0].readout and cells[0].output_size != output_size:
         raise ValueError(

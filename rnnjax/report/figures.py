@@ -3,67 +3,22 @@
 import math
 import pathlib
 import textwrap
-from typing import NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from rnnjax.report.run_files import Run
+from rnnjax.report.style import FAINT, NO_VALUE, STYLE, CellStyle, cell_styles, frame, keys
 from rnnjax.report.tables import number
 
-# Okabe and Ito's palette, told apart with any colour vision; the dashes tell the same in grey.
-COLORS = {"elman": "#D55E00", "jordan": "#CC79A7", "lstm": "#0072B2", "gru": "#009E73"}
-DASHES = {"elman": (0, (5, 1.8)), "jordan": (0, (1.2, 1.2)), "lstm": "-", "gru": (0, (7, 1.6, 1.4, 1.6))}
-OTHER_COLORS = ("#E69F00", "#56B4E9", "#000000", "#9A8F00")  # the last is the palette's yellow, darkened for white
-OTHER_DASHES = ("-", (0, (5, 1.8)), (0, (7, 1.6, 1.4, 1.6)), (0, (1.2, 1.2)), (0, (3, 1.4, 1.2, 1.4, 1.2, 1.4)))
-
-INK, FAINT, NO_VALUE = "#222222", "#666666", "#C9C9C9"
 WIDTH = 9.0  # inches; README.md shows 900 pixels of the 1350
 DECADES = 20  # how far up and down from the loss's own step a picture of norms reaches
 HEAT_DECADES = 12
 NORM = r"$\log_{10}\,\Vert \partial L\,/\,\partial\,\mathrm{carry}_t \Vert$"
 DISTANCE = "distance from the loss (steps)"
-STYLE = {
-    "font.size": 11,
-    "text.color": INK,
-    "axes.edgecolor": "#999999",
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E8E8E8",
-    "grid.linewidth": 0.8,
-    "xtick.color": "#999999",
-    "xtick.labelcolor": INK,
-    "ytick.color": "#999999",
-    "ytick.labelcolor": INK,
-    "lines.linewidth": 2.0,
-    "svg.hashsalt": "rnnjax",  # the same figure gives the same bytes
-    "svg.fonttype": "path",
-    "savefig.facecolor": "white",
-}
-
-
-class _Style(NamedTuple):
-    color: str
-    linestyle: str | tuple
-
-
-def cell_styles(cells: tuple[str, ...]) -> dict[str, _Style]:
-    """{cell: (color, linestyle)}: fixed for the built-in cells, then in the order of `cells`; no pair twice in 20."""
-    styles = {cell: _Style(COLORS[cell], DASHES[cell]) for cell in cells if cell in COLORS}
-    for at, cell in enumerate(cell for cell in cells if cell not in COLORS):
-        turn, color = divmod(at, len(OTHER_COLORS))
-        styles[cell] = _Style(OTHER_COLORS[color], OTHER_DASHES[(color + turn) % len(OTHER_DASHES)])
-    return {cell: styles[cell] for cell in cells}
 
 
 def curves(run: Run) -> Figure:
@@ -97,7 +52,7 @@ def curves(run: Run) -> Figure:
         panels[0].set_ylabel(NORM)
         notes += ["Cross on the lower edge: exactly 0 from there on."] if zeros else []
         notes += [_last_probe(run, cell) for cell in run.cells if run.steps[cell][-1] != last]
-        _frame(figure, f"{_task(run)}: the gradient on its way back through time", notes, _keys(run, styles))
+        frame(figure, f"{_task(run)}: the gradient on its way back through time", notes, keys(run, styles))
     return figure
 
 
@@ -134,27 +89,30 @@ def heatmaps(run: Run) -> Figure:
         bar.set_label(f"{NORM}\nrelative to distance 0")
         bar.outline.set_visible(False)
         notes = ["Medians over sequences. Grey: exactly 0, no sequence that long, or not probed."]
-        _frame(figure, f"{_task(run)}: how far back the gradient reaches, over training", notes, [])
+        frame(figure, f"{_task(run)}: how far back the gradient reaches, over training", notes, [])
     return figure
 
 
 def losses(run: Run) -> Figure:
-    """Training loss of each batch (thin) and validation loss (points) against the training step, with chance.
+    """Training loss of each batch (thin) and held-out loss (points) against the training step, with chance.
 
-    The view ends at 30 times the largest of chance and the validation losses of the cells that did not diverge.
+    Held out is the validation split, or the test set where there is no other. The view ends at 30 times the largest of
+    chance and the held-out losses of the cells that did not diverge.
     """
     styles = cell_styles(run.cells)
     diverged = [cell for cell in run.cells if run.summaries[cell].get("diverged")]
     train = {cell: _losses(run, cell, kind="train") for cell in run.cells}
-    valid = {cell: _losses(run, cell, kind="eval", split="valid") for cell in run.cells}
+    splits = {row["split"] for rows in run.metrics.values() for row in rows if row["kind"] == "eval"}
+    split = "valid" if "valid" in splits else "test"
+    held_out = {cell: _losses(run, cell, kind="eval", split=split) for cell in run.cells}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
         axes = figure.subplots()
         for cell, (color, dashes) in styles.items():
             axes.plot(*train[cell], color=color, linewidth=0.8, alpha=0.3, label=f"{cell} training")
-            axes.plot(*valid[cell], color=color, linestyle=dashes, marker="o", markersize=4, label=cell)
+            axes.plot(*held_out[cell], color=color, linestyle=dashes, marker="o", markersize=4, label=cell)
         ceiling = _scale_losses(
-            axes, run.task.get("chance"), [valid[cell][1] for cell in valid if cell not in diverged]
+            axes, run.task.get("chance"), [held_out[cell][1] for cell in held_out if cell not in diverged]
         )
         for cell in diverged:
             steps, values = (part[np.isfinite(train[cell][1])] for part in train[cell])
@@ -166,9 +124,9 @@ def losses(run: Run) -> Figure:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.02)
         axes.set(xlabel="training step", ylabel=f"loss ({run.task['unit']})")
-        notes = ["Thin lines: training batches. Points: validation."]
+        notes = [f"Thin lines: training batches. Points: {split} set."]
         notes += [f"Cross: {cell} diverged ({_when(run, cell)})." for cell in diverged]
-        _frame(figure, f"{_task(run)}: loss during training", notes, _keys(run, styles, marker="o"))
+        frame(figure, f"{_task(run)}: loss during training", notes, keys(run, styles, marker="o"))
     return figure
 
 
@@ -181,7 +139,7 @@ def save(figure: Figure, path_without_suffix: str | pathlib.Path) -> None:
         figure.savefig(f"{path}.svg", metadata={"Date": None, "Creator": None})
 
 
-def _curve(axes: Axes, distance: np.ndarray, values: np.ndarray, style: _Style, cell: str) -> bool:
+def _curve(axes: Axes, distance: np.ndarray, values: np.ndarray, style: CellStyle, cell: str) -> bool:
     """Draws the median and the quartiles of values [distance, 3]; whether a gradient of exactly 0 was marked."""
     low, median, high = values.T
     finite = np.isfinite(median)
@@ -265,14 +223,6 @@ def _losses(run: Run, cell: str, **wanted: str) -> tuple[np.ndarray, np.ndarray]
     return np.array([row["step"] for row in rows]), np.where(np.isfinite(values), values, np.nan)
 
 
-def _keys(run: Run, styles: dict[str, _Style], marker: str = "") -> list[Line2D]:
-    diverged = {cell: " (diverged)" if run.summaries[cell].get("diverged") else "" for cell in run.cells}
-    return [
-        Line2D([], [], color=color, linestyle=dashes, marker=marker, markersize=4, label=cell + diverged[cell])
-        for cell, (color, dashes) in styles.items()
-    ]
-
-
 def _task(run: Run) -> str:
     return run.task["task"].replace("_", " ").capitalize()
 
@@ -287,26 +237,3 @@ def _last_probe(run: Run, cell: str) -> str:
     if len(run.steps[cell]) == 1:
         return f"{cell} was probed at step {at:,} only{why}."
     return f"{cell} is shown at step {at:,}, its last probe{why}."
-
-
-def _frame(figure: Figure, title: str, notes: list[str], keys: list[Line2D]) -> None:
-    """Puts title and keys above the panels, and notes below them, where they can hide no data."""
-    width, height = figure.get_size_inches()
-    longest = max((len(key.get_label()) for key in keys), default=0)
-    columns = max(1, min(len(keys), int((width - 0.2) / (0.75 + 0.09 * longest))))
-    lines = textwrap.wrap(" ".join(notes), 300)
-    top = 0.45 + 0.22 * math.ceil(len(keys) / columns)
-    bottom = 0.1 + 0.17 * len(lines)
-    grown = height + max(0, top - 0.8) + max(0, bottom - 0.3)  # many keys or notes take nothing from the panels
-    figure.set_size_inches(width, grown)
-    figure.set_layout_engine("constrained", rect=(0.005, bottom / grown, 0.985, 1 - (top + bottom) / grown))
-    figure.text(0.1 / width, 1 - 0.12 / grown, title, fontsize=14, fontweight="bold", va="top", parse_math=False)
-    figure.text(
-        0.1 / width, 0.09 / grown, "\n".join(lines), fontsize=9, color=FAINT, va="bottom", linespacing=1.25,
-        parse_math=False,
-    )  # fmt: skip
-    if keys:
-        figure.legend(
-            handles=keys, ncols=columns, loc="upper left", bbox_to_anchor=(0.1 / width, 1 - 0.44 / grown),
-            frameon=False, borderpad=0, borderaxespad=0, handlelength=3.2, columnspacing=2.2, labelspacing=0.35,
-        )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Batch(NamedTuple):
@@ -46,6 +47,11 @@ class Task:
     reads_last: ClassVar[bool]
     link: ClassVar[str]
     unit: ClassVar[str]
+
+    @property
+    def output_bias(self) -> np.ndarray:
+        """[output_size], what the bias of a model's head starts at: 0, or the log-odds of a corpus with skewed ones."""
+        return np.zeros(self.output_size, np.float32)
 
     @property
     def chance(self) -> float:

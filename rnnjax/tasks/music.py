@@ -36,12 +36,12 @@ class Music(CorpusTask):
         target  {39, 43, 46}  {39, 43, 46}  {}
 
     path: a .mat, .json or .pickle file, a folder that holds one, or "" for where `rnnjax.data.locate` looks.
-    name: JSB_Chorales, Nottingham, MuseData or Piano_midi; of no effect where `path` is a file.
+    corpus: JSB_Chorales, Nottingham, MuseData or Piano_midi; of no effect where `path` is a file.
     buckets: at most how many lengths the sequences of a split are padded to.
     """
 
     path: str = ""
-    name: str = "JSB_Chorales"
+    corpus: str = "JSB_Chorales"
     buckets: int = 4
 
     input_size: ClassVar[int] = KEYS
@@ -52,19 +52,29 @@ class Music(CorpusTask):
 
     def __post_init__(self):
         check_whole(self, 1, "buckets")
-        if self.name not in CORPORA:
-            raise ValueError(f"name of Music is {self.name!r}: expected one of {', '.join(CORPORA)}")
+        if self.corpus not in CORPORA:
+            raise ValueError(f"corpus of Music is {self.corpus!r}: expected one of {', '.join(CORPORA)}")
 
     @functools.cached_property
     def rolls(self) -> dict[str, list[np.ndarray]]:
         """{split: rolls uint8 [T, 88]}, read at first use. Raises DataError where there is no such file."""
-        return read_pianoroll(locate(self.path, names=CORPORA[self.name].files, corpus="polymusic"))
+        return read_pianoroll(locate(self.path, names=CORPORA[self.corpus].files, corpus="polymusic"))
+
+    @functools.cached_property
+    def key_frequencies(self) -> np.ndarray:
+        """[88], how often each key sounds in the training split, add-one smoothed."""
+        train = np.concatenate(self.rolls["train"])
+        return (train.sum(0) + 1) / (len(train) + 2)
+
+    @functools.cached_property
+    def output_bias(self) -> np.ndarray:
+        """[88], the log-odds of the key frequencies: a model that starts at 0 spends its hidden units on them first."""
+        return np.log(self.key_frequencies / (1 - self.key_frequencies)).astype(np.float32)
 
     @functools.cached_property
     def chance(self) -> float:
-        """Nats a step on the validation split of guessing each key's training frequency, add-one smoothed."""
-        train = np.concatenate(self.rolls["train"])
-        p = (train.sum(0) + 1) / (len(train) + 2)
+        """Nats a step on the validation split of guessing each key's training frequency."""
+        p = self.key_frequencies
         frequency = np.concatenate(self.rolls["valid"]).mean(0)
         return float(-np.sum(frequency * np.log(p) + (1 - frequency) * np.log1p(-p)))
 

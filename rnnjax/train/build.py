@@ -48,13 +48,16 @@ def make_cell(name: str, config: Any, task: Task) -> Cell:
     hidden_size = config.model.hidden_size if options.hidden_size is None else options.hidden_size
     sizes = {"input_size": task.input_size, "hidden_size": hidden_size, "output_size": task.output_size}
     fields = {field.name for field in dataclasses.fields(CELLS[name])}
-    own = {field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name not in _SIZES}
+    own = {
+        field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name not in _SIZES
+    }
     return build(CELLS[name], own, **{size: sizes[size] for size in _SIZES if size in fields})
 
 
 def make_model(cell: Cell, task: Task, seed: int) -> SequenceModel:
     """One layer of `cell` for `task`, its parameters drawn from `seed`."""
-    return SequenceModel([cell], task.output_size, reads_last=task.reads_last, rngs=nnx.Rngs(params=seed))
+    rngs = nnx.Rngs(params=jax.random.key(seed, impl="threefry2x32"))
+    return SequenceModel([cell], task.output_size, reads_last=task.reads_last, output_bias=task.output_bias, rngs=rngs)
 
 
 def parameter_count(model: nnx.Module) -> int:

@@ -25,6 +25,7 @@ import dataclasses
 import difflib
 import errno
 import functools
+import logging
 import os
 import pathlib
 import re
@@ -71,6 +72,7 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
     `user_error = True` (bad data), 130 after Ctrl-C, each with a line or two on stderr. Any other exception
     is a bug and keeps its traceback.
     """
+    logging.getLogger("jax").setLevel(logging.WARNING)  # absl shows INFO: that jax looked for a TPU is no news
     parser = functools.partial(parse_or_exit, get_config=get_config, doc=doc, variants=variants)
     app.run(functools.partial(call, main), flags_parser=parser)
 

@@ -27,6 +27,7 @@ class UsageError(ValueError):
 
 
 OPTIMIZERS = ("adam", "sgd", "rmsprop")
+SCHEDULES = ("constant", "cosine")
 
 
 @dataclasses.dataclass
@@ -42,7 +43,8 @@ class TrainConfig:
     steps_per_call: updates in one compiled call; a signal is acted on between calls.
     batch_size: examples in an update.
     optimizer: how a gradient becomes an update.
-    learning_rate: the optimizer's step size.
+    learning_rate: the optimizer's step size, at the start.
+    schedule: how the step size goes on: as it is, or down to 0 along half a cosine.
     clip_norm: the largest global norm of a gradient, longer ones are scaled down to it; 0 turns it off.
     eval_every: steps between evaluations, a multiple of steps_per_call.
     eval_batch: examples of an evaluation.
@@ -55,6 +57,7 @@ class TrainConfig:
     batch_size: int = 32  # a gradient of little noise at a price that a CPU can pay
     optimizer: str = dataclasses.field(default="adam", metadata={"choices": OPTIMIZERS})  # forgiving
     learning_rate: float = 1e-3  # Adam's own default (Kingma, Ba 2015)
+    schedule: str = dataclasses.field(default="constant", metadata={"choices": SCHEDULES})  # no end to tune
     clip_norm: float = 1.0  # an exploding gradient costs one short step, not the run (Pascanu et al. 2013)
     eval_every: int = 500  # four points on the curve of a default run
     eval_batch: int = 256  # the standard error of an accuracy is then 3% at most
@@ -70,6 +73,7 @@ def validate(train: TrainConfig) -> None:
         fits = getattr(train, name) % train.steps_per_call == 0
         _expect(train, name, fits, f"a multiple of steps_per_call ({train.steps_per_call})")
     _expect(train, "optimizer", train.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}")
+    _expect(train, "schedule", train.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
     _expect(train, "learning_rate", 0 < train.learning_rate < float("inf"), "a number above 0")
     _expect(train, "clip_norm", 0 <= train.clip_norm < float("inf"), "a number above 0, or 0 for no clipping")
     _expect(train, "seed", 0 <= train.seed < 2**32, "a whole number from 0 to 4294967295")  # 32 bits of a key

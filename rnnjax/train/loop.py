@@ -1,10 +1,10 @@
 """The training loop.
 
-    for every compiled call of `steps_per_call` steps:
-        1. probes whose step this is, before the first update too
-        2. the call: draw batches, update; from the corpus on the host, or inside from the task's own sampler
-        3. check that every loss and gradient of the call was finite
-        4. a row every `log_every` steps, an evaluation every `eval_every` and at the end
+for every compiled call of `steps_per_call` steps:
+    1. probes whose step this is, before the first update too
+    2. the call: draw batches, update; from the corpus on the host, or inside from the task's own sampler
+    3. check that every loss and gradient of the call was finite
+    4. a row every `log_every` steps, an evaluation every `eval_every` and at the end
 """
 
 import contextlib
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -78,8 +77,7 @@ def train(
     workdir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         rows, timing = (
-            stack.enter_context(contextlib.closing(Rows(workdir / name)))
-            for name in ("metrics.jsonl", "timing.jsonl")
+            stack.enter_context(contextlib.closing(Rows(workdir / name))) for name in ("metrics.jsonl", "timing.jsonl")
         )
         progress = stack.enter_context(TrainingProgress(name, config.steps))
         started = time.monotonic()

@@ -11,12 +11,15 @@ _OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     """norm -> clip -> norm -> optimiser. `optax.tree.get(state, "gradient_norm")` and "clipped_norm" read the norms."""
+    rate = config.learning_rate
+    if config.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(rate, config.steps)
     clip = [clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
     return optax.chain(
         optax.snapshot("gradient_norm", global_norm),
         *clip,
         optax.snapshot("clipped_norm", global_norm),
-        _OPTIMIZERS[config.optimizer](config.learning_rate),
+        _OPTIMIZERS[config.optimizer](rate),
     )
 
 

@@ -1,8 +1,8 @@
 """What a run leaves in its workdir, written so that a kill or a full disk leaves no half file behind.
 
-    config.json      what was asked for, and the versions that ran it
-    metrics.jsonl    one object a row; nothing in it depends on the clock
-    timing.jsonl     what does
+config.json      what was asked for, and the versions that ran it
+metrics.jsonl    one object a row; nothing in it depends on the clock
+timing.jsonl     what does
 """
 
 import contextlib

@@ -18,7 +18,7 @@ DATA, MODEL = 0, 1
 
 
 class TrainState(NamedTuple):
-    """step, updates made; params; variables, what else the module holds (batch statistics); opt_state; key, the root."""
+    """step, updates made; params; variables, what else the module holds (batch statistics); opt_state; the root key."""
 
     step: jax.Array
     params: Any

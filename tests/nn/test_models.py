@@ -1,4 +1,4 @@
-"""The modules are unroll with parameters, a stack is one layer after another, and the last step is the last valid one."""
+"""Modules are unroll with parameters, a stack is one layer after another, the last step is the last valid one."""
 
 import jax
 import jax.numpy as jnp

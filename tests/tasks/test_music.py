@@ -137,7 +137,7 @@ def test_wrong_arguments_and_a_missing_file(task, folder):
 def test_corpora_are_found_by_name(corpora, name, chance):
     if not (corpora / "polymusic" / f"{name}.mat").is_file():
         pytest.skip(f"{name}.mat not in {corpora / 'polymusic'}")
-    task = Music(name=name)
+    task = Music(corpus=name)
     assert task.chance == pytest.approx(chance, abs=1e-3)
     steps = task.steps_per_epoch(50)
     seen = [task.batch(steps + i, 50, 0) for i in range(steps)]

@@ -13,7 +13,7 @@ import pytest
 import rnnjax.data
 import rnnjax.tasks
 from rnnjax.tasks import TASKS, Adding, Batch, Copying, Latch, SyntheticTask, TemporalOrder, reduce_mean
-from rnnjax.testing_task import check_task
+from rnnjax.testing import check_task
 
 SYNTHETIC = [
     Adding(),
@@ -76,8 +76,8 @@ def test_tasks_are_frozen_hashable_and_print_themselves(name):
         (lambda: Latch(noise="much"), "noise of Latch is 'much'"),
         (lambda: TASKS["music"](buckets=0), "buckets of Music is 0: expected a whole number of at least 1"),
         (
-            lambda: TASKS["music"](name="Bach"),
-            "name of Music is 'Bach': expected one of JSB_Chorales, Nottingham",
+            lambda: TASKS["music"](corpus="Bach"),
+            "corpus of Music is 'Bach': expected one of JSB_Chorales, Nottingham",
         ),
     ],
 )

@@ -1,25 +1,14 @@
-"""Conformance tests, for the cells and tasks of this repository and for a user's own.
+"""The conformance test of a cell, for the cells here and for a user's own."""
 
-    from rnnjax.testing import check_cell
-    check_cell(MyCell(input_size=3, hidden_size=5))
-
-Each check raises AssertionError with what it found. The tolerances of the whole project stand in `TOLERANCE`.
-"""
-
-import contextlib
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rnnjax import probes
 from rnnjax.cell import Cell, parameter_dtype
+from rnnjax.testing.compare import TOLERANCE, assert_close, fill_pads, flat_carry, leaves_of, random_like
 from rnnjax.unroll import reference_unroll, unroll
-
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 5e-2, "finite differences": 1e-6}
-"""Largest allowed difference, relative to the larger of 1 and the largest magnitude compared, by dtype."""
 
 TIME, BATCH = 6, 3
 
@@ -182,76 +171,3 @@ def check_jacobians(cell: Cell, make_inputs: Callable) -> None:
     products = probes.jacobian_products(probes.step_jacobians(cell, params, inputs))
     carried = jnp.einsum("bi,kbij->kbj", flat_carry(weights), products.matrix) * jnp.exp(products.log_scale)[..., None]
     assert_close(gradients, carried, TOLERANCE["float64"], "dL/dcarry_t and the product of Jacobians")
-
-
-def flat_carry(carry: Any) -> jax.Array:
-    """The fields of a carry, [..., features] each, one after another on the last axis."""
-    return jnp.concatenate(jax.tree.leaves(carry), axis=-1)
-
-
-def fill_pads(inputs: Any, lengths: Any, value: float) -> Any:
-    """Floating leaves [T, B, ...] with `value` wherever t >= length."""
-    valid = np.arange(jax.tree.leaves(inputs)[0].shape[0])[:, None] < np.asarray(lengths)[None]
-
-    def fill(leaf):
-        return jnp.where(valid.reshape(valid.shape + (1,) * (leaf.ndim - 2)), leaf, jnp.asarray(value, leaf.dtype))
-
-    return jax.tree.map(fill, inputs)
-
-
-def random_like(tree: Any, seed: int, scale: float = 1.0) -> Any:
-    """Normal draws of the shapes and dtypes of a tree, another for each leaf: biases too are not zero."""
-    leaves, structure = jax.tree.flatten(tree)
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
-    drawn = [scale * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
-
-
-def leaves_of(tree: Any) -> list:
-    """(path, leaf) of every leaf."""
-    return jax.tree_util.tree_leaves_with_path(tree)
-
-
-def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
-    """Raises AssertionError unless two trees agree in every entry to `tolerance`, relative to the larger of 1 and the
-    largest magnitude of the wanted leaf; NaN agrees with nothing."""
-    assert jax.tree.structure(got) == jax.tree.structure(want), f"{what}: {jax.tree.structure(got)} is not {want}"
-    for (path, a), b in zip(leaves_of(got), jax.tree.leaves(want), strict=True):
-        name = f"{what}{jax.tree_util.keystr(path)}"
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        assert a.shape == b.shape, f"{name}: the shape {a.shape} is not {b.shape}"
-        if a.size:
-            difference = np.max(np.abs(a - b))
-            bound = tolerance * max(1.0, np.max(np.abs(b)))
-            assert difference <= bound, f"{name}: differs by {difference:.3g}, allowed {bound:.3g}"
-
-
-class Compilations:
-    """`count`, how often XLA has compiled since the context began."""
-
-    def __init__(self):
-        self.start = _compiled
-
-    @property
-    def count(self) -> int:
-        return _compiled - self.start
-
-
-_compiled = 0
-_listening = False
-
-
-@contextlib.contextmanager
-def count_compilations():
-    """Counts compilations: `with count_compilations() as c: f(x)`, then `assert c.count == 0`."""
-    global _listening
-    if not _listening:
-        jax.monitoring.register_event_duration_secs_listener(_on_event)
-        _listening = True
-    yield Compilations()
-
-
-def _on_event(event: str, duration: float, **kwargs) -> None:
-    global _compiled
-    if event == "/jax/core/compile/backend_compile_duration":
-        _compiled += 1

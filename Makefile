@@ -1,0 +1,42 @@
+# make study   sets up .venv if need be and runs the main study on its embedded default
+# make test    sets up .venv with the development tools, lints, and runs the tests
+# make test-full  adds the long checks
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKDIR ?= runs/gradient_norms
+BIN := $(VENV)/bin
+SETUP := setup.cfg pyproject.toml
+
+.PHONY: study test test-full lint format clean
+
+study: $(VENV)/.installed
+	$(BIN)/python -m experiments.gradient_norms --workdir=$(WORKDIR)
+
+test: lint
+	$(BIN)/python -m pytest -n auto -m "not full"
+
+test-full: lint
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
