@@ -12,11 +12,11 @@ def log10_norm(values: jax.Array) -> jax.Array:
     Scaled by the largest magnitude before squaring, so that 1e-38 and 1e38 keep their value in float32. -inf for a
     norm of 0, inf where an entry is infinite, nan where one is nan.
     """
-    magnitudes = jnp.abs(values).astype(jnp.promote_types(values.dtype, jnp.float32))
-    largest = jnp.max(magnitudes, axis=-1, initial=0)
-    bound = jnp.finfo(magnitudes.dtype).max / 16  # the reciprocal of a larger scale would be flushed to 0
+    values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    largest = jnp.max(jnp.abs(values), axis=-1, initial=0)
+    bound = jnp.finfo(values.dtype).max / 16  # the reciprocal of a larger scale would be flushed to 0
     scale = jnp.where((largest > 0) & jnp.isfinite(largest), jnp.minimum(largest, bound), 1)
-    return jnp.log10(scale) + 0.5 * jnp.log10(jnp.sum(jnp.square(magnitudes / scale[..., None]), axis=-1))
+    return jnp.log10(scale) + 0.5 * jnp.log10(jnp.sum(jnp.square(values / scale[..., None]), axis=-1))
 
 
 def gradient_norms(gradients: dict[str, Any]) -> dict[str, dict[str, jax.Array]]:

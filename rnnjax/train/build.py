@@ -13,6 +13,7 @@ from rnnjax.tasks import TASKS, Task
 from rnnjax.train.config import UsageError, build, derive
 
 _SIZES = ("input_size", "hidden_size", "output_size")
+_MOST_HIDDEN = 2**16  # its square alone takes 16 GiB; at far larger sizes XLA aborts the process
 _HIDDEN_SIZE = dataclasses.field(
     default=None, metadata={"help": "features of the recurrent state, where not config.model.hidden_size"}
 )
@@ -42,10 +43,12 @@ def _with(cls: type, hidden_size: int | None):
 def make_cell(name: str, config: Any, task: Task) -> Cell:
     """The cell `name` as `config.cell_options` and `config.model` say, in the sizes of the task.
 
-    Raises UsageError where the cell refuses a value.
+    Raises UsageError where the cell refuses a value, and where it would not fit into memory.
     """
     options = getattr(config.cell_options, name)
     hidden_size = config.model.hidden_size if options.hidden_size is None else options.hidden_size
+    if hidden_size > _MOST_HIDDEN:
+        raise UsageError(f"hidden_size of {name} is {hidden_size}: expected at most {_MOST_HIDDEN}")
     sizes = {"input_size": task.input_size, "hidden_size": hidden_size, "output_size": task.output_size}
     fields = {field.name for field in dataclasses.fields(CELLS[name])}
     own = {

@@ -68,9 +68,9 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
     doc: the experiment's docstring, shown by --help.
     variants: names for --config, the default first.
 
-    Raises SystemExit: 2 after a UsageError, 1 after an OSError or an exception whose class says
-    `user_error = True` (bad data), 130 after Ctrl-C, each with a line or two on stderr. Any other exception
-    is a bug and keeps its traceback.
+    Raises SystemExit: 2 after a UsageError, 1 after an OSError, an exception whose class says
+    `user_error = True` (bad data) or sizes that are too large for the memory or for a number, 130 after Ctrl-C,
+    each with a line or two on stderr. Any other exception is a bug and keeps its traceback.
     """
     logging.getLogger("jax").setLevel(logging.WARNING)  # absl shows INFO: that jax looked for a TPU is no news
     parser = functools.partial(parse_or_exit, get_config=get_config, doc=doc, variants=variants)
@@ -101,12 +101,28 @@ def call(main: Callable, parsed: Parsed) -> int:
         print(f"interrupted: {kept if parsed.workdir.exists() else 'nothing was saved yet'}", file=sys.stderr)
         return 130
     except Exception as error:
-        if not getattr(type(error), "user_error", False) and not isinstance(error, OSError):
+        message = _user_message(error, parsed.workdir)
+        if message is None:
             raise
         if parsed.debug:
             traceback.print_exc()
-        print(_os_message(error, parsed.workdir) if isinstance(error, OSError) else error, file=sys.stderr)
+        print(message, file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+
+
+def _user_message(error: Exception, workdir: pathlib.Path) -> str | None:
+    """A line or two on what the user can mend; None for what is a bug."""
+    if isinstance(error, OSError):
+        return _os_message(error, workdir)
+    if getattr(type(error), "user_error", False):
+        return str(error)
+    told = str(error).partition("\n")[0]
+    if isinstance(error, MemoryError | OverflowError) or "RESOURCE_EXHAUSTED" in told:
+        return (
+            f"this does not fit: {told or type(error).__name__}\n"
+            "make it smaller: the model's or the batch's size, or the sequences; --debug shows where it happened"
+        )
+    return None
 
 
 def _os_message(error: OSError, workdir: pathlib.Path) -> str:

@@ -136,6 +136,8 @@ def _compile_call(learner: Learner, config: TrainConfig):
 def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a corpus on a new first axis, padded to the longest of them; padding changes no result."""
     time = max(batch.inputs.shape[0] for batch in batches)
+    if any(batch.inputs.shape[0] < time for batch in batches):
+        batches = [batch if batch.lengths is not None else _of_full_length(batch) for batch in batches]
 
     def pad(leaf):
         return np.pad(leaf, [(0, time - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
@@ -147,6 +149,10 @@ def stack_batches(batches: Sequence[Batch]) -> Batch:
         for batch in batches
     ]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+
+
+def _of_full_length(batch: Batch) -> Batch:
+    return batch._replace(lengths=np.full(batch.inputs.shape[1], batch.inputs.shape[0], np.int32))
 
 
 class _Evaluation:

@@ -30,7 +30,7 @@ def global_norm(tree) -> jax.Array:
     """
     leaves = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(tree)]
     largest = jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]).max()
-    bound = jnp.finfo(largest.dtype).max / 2**64  # keeps the sum of squares of many entries finite
+    bound = jnp.finfo(largest.dtype).max / 16  # the reciprocal of a larger scale would be flushed to 0
     scale = jnp.where(largest > 0, jnp.minimum(largest, bound), 1)
     return scale * jnp.sqrt(sum(jnp.sum(jnp.square(leaf / scale)) for leaf in leaves))
 
@@ -44,7 +44,8 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     def clip(updates, params=None):
         del params
         norm = global_norm(updates)
-        factor = jnp.where(norm > max_norm, max_norm / norm, 1)
-        return jax.tree.map(lambda leaf: (leaf * factor).astype(leaf.dtype), updates)
+        root = jnp.sqrt(norm)  # max_norm / norm in two factors: it is flushed to 0 near the largest float
+        first, second = (jnp.where(norm > max_norm, factor, 1) for factor in (1 / root, max_norm / root))
+        return jax.tree.map(lambda leaf: (leaf * first * second).astype(leaf.dtype), updates)
 
     return optax.stateless(clip)

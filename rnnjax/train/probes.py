@@ -69,5 +69,5 @@ def last_step_loss(task: Task, outputs: jax.Array, batch: Batch) -> jax.Array:
 def log_spaced_steps(steps: int, steps_per_call: int, count: int) -> tuple[int, ...]:
     """0 and at most `count` multiples of steps_per_call up to `steps`, evenly spaced in log, the last one included."""
     calls = steps // steps_per_call
-    spaced = np.unique(np.rint(np.geomspace(1, calls, min(count, calls))).astype(int))
+    spaced = np.unique(np.rint(np.geomspace(calls, 1, min(count, calls))).astype(int))  # of one, the last
     return (0, *(int(call) * steps_per_call for call in spaced))

@@ -40,7 +40,7 @@ class TrainingProgress:
     def update(self, step: int, loss: float) -> None:
         """Says that `step` steps are done and what the loss is."""
         now = time.monotonic()
-        rate = step / (now - self._started)
+        rate = step / max(now - self._started, 1e-9)  # a coarse clock may not have moved
         note = f"loss {loss:.4g}, {rate:.0f} steps/s"
         self._bar.update(self._task, completed=step, note=note)
         if not self._live and now - self._printed >= _SECONDS_BETWEEN_LINES and step < self._steps:

@@ -79,15 +79,16 @@ def claim_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
     if path.exists():
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
-            differing = differences({key: held.get(key) for key in asked}, json.loads(json.dumps(asked)))
-        except (ValueError, AttributeError):
+            differing = differences({key: held[key] for key in asked}, json.loads(json.dumps(asked)))
+        except (ValueError, KeyError, TypeError):
             raise UsageError(f"{path} is not a config that a run wrote: give another --workdir") from None
         if differing:
             listed = ", ".join(f"{field} ({there!r} there, {here!r} here)" for field, there, here in differing[:4])
             more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
             raise UsageError(f"{workdir} holds another run: it differs in {listed}{more}; give another --workdir")
         return
-    if workdir.is_dir() and any(workdir.iterdir()):
+    hidden = "."  # such as what a kill left of a config.json that was being written
+    if workdir.is_dir() and not all(entry.name.startswith(hidden) for entry in workdir.iterdir()):
         raise UsageError(f"{workdir} holds files but no run (no config.json): give a new or an empty --workdir")
     write_json(path, {**asked, "versions": _versions(), "key": "threefry2x32"})
 

@@ -35,6 +35,7 @@ class Learner:
 
     def __init__(self, model: nnx.Module, task: Task, optimizer: optax.GradientTransformation):
         self.task, self.optimizer = task, optimizer
+        model = nnx.clone(model)
         model.eval()
         self._eval_graph, _, _ = nnx.split(model, nnx.Param, ...)
         model.train()

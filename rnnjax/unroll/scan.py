@@ -62,15 +62,18 @@ def unroll(
     if handler is not None:
         like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((time, *leaf.shape), leaf.dtype), carry)
         perturbation = handler.perturbation(name or type(cell).__name__.lower(), like)
-    body = _body(cell, params, parameter_dtype(params))
-    final, (outputs, carries) = jax.lax.scan(body, carry, (zs, valid, perturbation), length=time, reverse=reverse)
+    final, carries = jax.lax.scan(_body(cell, params), carry, (zs, valid, perturbation), length=time, reverse=reverse)
+    outputs = cast(cell.read(params, carries, zs), parameter_dtype(params))
+    if valid is not None:
+        outputs = zero_where_not(valid, outputs)
     if handler is not None:
         carries = handler.carries(carries)
     return Unrolled(outputs, final, carries)
 
 
-def _body(cell: Cell, params: Params, dtype):
-    """The scan's body: (carry, (z, valid, perturbation)) -> (carry, (output, carry))."""
+def _body(cell: Cell, params: Params):
+    """The scan's body: (carry, (z, valid, perturbation)) -> (carry, carry)."""
+    dtype = parameter_dtype(params)
 
     def body(carry, now):
         z, valid, perturbation = now
@@ -79,9 +82,6 @@ def _body(cell: Cell, params: Params, dtype):
             after = jax.tree.map(jnp.add, after, perturbation)
         if valid is not None:
             after = keep_where(valid, after, carry)
-        output = cast(cell.read(params, after, z), dtype)
-        if valid is not None:
-            output = zero_where_not(valid, output)
-        return after, (output, after)
+        return after, after
 
     return body

@@ -1,0 +1,58 @@
+"""What the README prints runs."""
+
+import pathlib
+import re
+import shlex
+import sys
+
+import jax
+import pytest
+
+from experiments import gradient_norms
+from rnnjax.cells import CELLS
+from rnnjax.testing import check_cell
+from rnnjax.train import cli
+
+README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = dict(re.findall(r"## ([^\n]+)\n(?:(?!\n## ).)*?```python\n(.*?)```", README, re.DOTALL))
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture
+def leaky(monkeypatch):
+    """The cell of "Your own cell", in CELLS for the test."""
+    cells = dict(CELLS)
+    module = type(sys)("my_cell")
+    monkeypatch.setitem(sys.modules, "my_cell", module)
+    exec(BLOCKS["Your own cell"], module.__dict__)
+    yield module.LeakyElman
+    CELLS.clear()
+    CELLS.update(cells)
+
+
+def test_the_cell_of_ten_lines_keeps_the_contract(leaky):
+    check_cell(leaky(3, 5))
+
+
+def test_the_cell_of_ten_lines_is_a_choice_with_flags_of_its_own(leaky):
+    arguments = shlex.split(next(line for line in COMMANDS if line.startswith("python my_cell.py")))[2:]
+    parsed, _ = cli.parse(arguments, gradient_norms.get_config, doc="", variants=gradient_norms.VARIANTS)
+    assert parsed.config.cells == ("elman", "jordan", "lstm", "gru", "leaky")
+    assert parsed.config.cell_options.leaky.leak == 0.05
+
+
+def test_the_probe_of_a_users_model_runs():
+    names = {}
+    exec(BLOCKS["Your own model"], names)
+    assert names["norms"]["carry"].shape == (50, 8)
+    assert jax.numpy.isfinite(names["nats_a_step"]).all()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m experiments.gradient_norms --w")])
+def test_the_commands_parse(command):
+    cli.parse(shlex.split(command)[3:], gradient_norms.get_config, doc="", variants=gradient_norms.VARIANTS)
+
+
+def test_the_picture_is_there():
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (pathlib.Path(__file__).parents[2] / path).stat().st_size > 10_000
