@@ -22,6 +22,7 @@ import numpy as np
 from experiments.common.claims import write_claims
 from experiments.common.curves import QUANTILES, VISIBLE, Curve, quartiles
 from experiments.common.laws import gradient_laws
+from experiments.common.outcomes import adding_claims
 from rnnjax.cell import Cell
 from rnnjax.cells import CELLS
 from rnnjax.report import figures, run_files, tables
@@ -40,10 +41,9 @@ from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, to_dict, v
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import claim_workdir, replacing, write_json
+from rnnjax.train.step import PROBE, root_key, stream
 
 VARIANTS = ("adding", "copying", "temporal_order", "latch", "music")
-PROBED = 2**31 - 2
-"""Folded into the root key for the probed batch; no step's number."""
 
 
 @dataclasses.dataclass
@@ -119,7 +119,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
         if getattr(config.probe, name) < 1:
             raise UsageError(f"--config.probe.{name} is {getattr(config.probe, name)}: expected at least 1")
     task_name, task = make_task(config.task)
-    every = {name: make_cell(name, config, task) for name in CELLS}  # a wrong option of any is told
+    every = {name: make_cell(name, config, task) for name in (*config.cells, *CELLS)}  # all are checked
     cells = {name: every[name] for name in config.cells}
     chance = task.chance  # reads a corpus, before anything is written
     claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": to_dict(config)})
@@ -132,7 +132,8 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     write_json(workdir / "summary.json", summary)
     if not (workdir / "claims.json").exists():
         started = time.monotonic()
-        write_claims(workdir / "claims.json", "gradient_norms", gradient_laws(), time.monotonic() - started)
+        claims = [*gradient_laws(), *adding_claims(run_files.read_run(workdir))]
+        write_claims(workdir / "claims.json", "gradient_norms", claims, time.monotonic() - started)
     run = run_files.read_run(workdir)
     write_report(run)
     title = f"{task_name}: log10 ||dL/dcarry_t|| a step back from the loss; chance {chance:.4g} {task.unit}"
@@ -146,8 +147,7 @@ def probed_batch(task: Task, config: Config) -> Batch:
     if isinstance(task, CorpusTask):
         batch = max(task.batches("valid", config.probe.batch), key=lambda batch: (batch.lengths > 0).sum())
         return jax.tree.map(jax.numpy.asarray, batch)
-    key = jax.random.key(config.train.seed, impl="threefry2x32")
-    return task.sample(jax.random.fold_in(key, PROBED), config.probe.batch)
+    return task.sample(stream(root_key(config.train.seed), PROBE), config.probe.batch)
 
 
 def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, folder: pathlib.Path) -> None:
@@ -231,7 +231,7 @@ def write_report(run: run_files.Run) -> None:
     text = f"""# The gradient through time: {run.task["task"]}
 
 {sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}; the best guess
-that remembers nothing scores {run.task["chance"]:.4g}.
+that has seen no input scores {run.task["chance"]:.4g}.
 
 ![dL/dcarry_t against distance from the loss](curves.png)
 
@@ -239,8 +239,8 @@ that remembers nothing scores {run.task["chance"]:.4g}.
 
 Slopes are those of log10 ||dL/dcarry_t|| a step back from the loss (times {np.log(10):.4f} for nats a step), fitted to
 the median over examples. A verdict compares the far end of the sequence with the loss's own step: *survives*, a tenth
-of the gradient or more is left; *fades*, less; *vanishes*, less than the share of {10**VISIBLE:.1e} that float32 can
-still add to the last step's in dL/dW; *explodes*, more than ten times as much. The loss probed is that of each
+of the gradient or more is left; *fades*, less; *vanishes*, less than the share of {10**VISIBLE:.1e} that float32
+resolves beside the last step's in dL/dW; *explodes*, more than ten times as much. The loss probed is that of each
 example's last step.
 
 ![Training step against distance](heatmaps.png)

@@ -39,6 +39,12 @@ Rules that the engine, the probes and the trainer rely on:
 - The dtype of the parameters is the dtype of the carry and of the outputs (`parameter_dtype`).
 - Hyper-parameters that only `init` uses (gain, forget bias) may be traced: neither `init` nor `__post_init__` branches
   on them.
+- A cell may bring its own backward, because its author knows the algebra that autodiff can't simplify:
+      factors          = linearize(params, carries_before, carries, zs)     all local to a step, for many steps at once
+      d_carry_before   = pull(params, factors, d_carry)                     one transposed step, alone in the loop
+      d_params, d_zs   = collect(params, factors, carries_before, zs, d_carries)  the rest, for many steps at once
+  where d_carry is dL/dcarry_t with the carry's other fields of the same time held fixed, as probes report it, and
+  d_params holds the parameters that `step` uses. A cell without them is differentiated by JAX.
 - `readout` is True where the output is already a prediction (a Jordan network's y), so that a model adds no head.
 """
 
@@ -99,6 +105,15 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+SLOPES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": lambda y: 1 - y * y,
+    "relu": lambda y: (y > 0).astype(y.dtype),
+    "sigmoid": lambda y: y * (1 - y),
+    "identity": jnp.ones_like,
+}
+"""f'(x) of the elementwise activations, as a function of y = f(x)."""
+
+
 def parameter_dtype(params: Params) -> jnp.dtype:
     """The one dtype of a cell: that of its floating parameters, and so of its carry and outputs.
 
@@ -115,6 +130,11 @@ def dot(x: jax.Array, weights: jax.Array) -> jax.Array:
     """x [..., I] @ weights [I, O], accumulated and returned in float32 at least (bfloat16 in, float32 out)."""
     wide = jnp.promote_types(jnp.result_type(x, weights), jnp.float32)
     return jnp.matmul(x, weights, preferred_element_type=wide)
+
+
+def sum_outer(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The sum over all leading axes of the outer products of x [..., I] and y [..., J]: [I, J]."""
+    return dot(x.reshape(-1, x.shape[-1]).T, y.reshape(-1, y.shape[-1]))
 
 
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:

@@ -1,6 +1,7 @@
 """A claim, what was expected of it by theory or paper, and what was measured."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -21,6 +22,13 @@ class Claim:
 
 
 def write_claims(path: pathlib.Path, study: str, claims: Sequence[Claim], seconds: float) -> None:
-    """Writes claims.json. The measured numbers are rounded to 6 digits, which is more than any rule asks for."""
-    rows = [{**dataclasses.asdict(claim), "measured": float(f"{claim.measured:.6g}")} for claim in claims]
+    """Writes claims.json. The measured numbers are rounded to 6 digits, which is more than any rule asks for.
+
+    One that is not finite becomes null, and its claim does not hold, whatever was made of it.
+    """
+    rows = []
+    for claim in claims:
+        finite = math.isfinite(claim.measured)
+        measured = float(f"{claim.measured:.6g}") if finite else None
+        rows.append({**dataclasses.asdict(claim), "measured": measured, "holds": bool(claim.holds) and finite})
     write_json(path, {"study": study, "claims": rows, "seconds": round(seconds, 1)})

@@ -10,8 +10,8 @@ from rnnjax import probes
 QUANTILES = (0.25, 0.5, 0.75)
 
 VISIBLE = math.log10(np.finfo(np.float32).eps)
-"""Below this share of the gradient at the loss, -6.9 in log10, a step adds nothing to dL/dW in float32: dL/dW is the
-sum over steps, and float32 has no digits left for it."""
+"""Below this share of the gradient at the loss, -6.9 in log10, float32 has no digits left for what a step adds to a sum
+in which the loss's own step stands, as it does in dL/dW."""
 
 
 def quartiles(log10_norms: np.ndarray) -> np.ndarray:
@@ -36,11 +36,13 @@ class Curve:
     slope: of log ||dL/dcarry|| a step back, in nats; nan where fewer than two norms are finite.
     reach: steps between the loss and the farthest distance of the curve.
     kept: log10 of the share of the gradient at the loss that is left there; -inf where none is.
+    finite: no norm on the way is infinite.
     """
 
     slope: float
     reach: int
     kept: float
+    finite: bool = True
 
     @classmethod
     def of(cls, median: np.ndarray) -> "Curve":
@@ -51,7 +53,8 @@ class Curve:
             return cls(math.nan, 0, math.nan)
         last = int(there[-1])
         kept = median[last] - median[0] if np.isfinite(median[0]) else math.nan
-        return cls(float(probes.slope(median[: last + 1].astype(np.float32))), last, float(kept))
+        finite = not np.any(np.isposinf(median[: last + 1]))
+        return cls(float(probes.slope(median[: last + 1].astype(np.float32))), last, float(kept), finite)
 
     @property
     def slope_log10(self) -> float:
@@ -66,7 +69,10 @@ class Curve:
     @property
     def verdict(self) -> str:
         """explodes (more than 10 times as long at the far end), survives (a tenth or more is left), fades (less), or
-        vanishes: less than float32 can add to what the last step contributes."""
+        vanishes: less than float32 resolves beside what the last step contributes. "not finite" where a norm is not,
+        "no gradient" where there is none at the loss."""
+        if not self.finite:
+            return "not finite"
         if math.isnan(self.kept):
             return "no gradient"
         if self.kept > 1:

@@ -6,7 +6,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import ACTIVATIONS, Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype
+from rnnjax.cell import (
+    ACTIVATIONS,
+    SLOPES,
+    Cell,
+    add_bias,
+    check_choice,
+    check_sizes,
+    dot,
+    parameter_dtype,
+    sum_outer,
+)
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -61,3 +71,13 @@ class Elman(Cell):
 
     def step(self, params, carry, z):
         return ElmanCarry(h=ACTIVATIONS[self.activation](z + dot(carry.h, params["W_hh"])))
+
+    def linearize(self, params, carries_before, carries, zs):
+        return SLOPES[self.activation](carries.h)
+
+    def pull(self, params, factors, d_carry):
+        return ElmanCarry(h=dot(d_carry.h * factors, params["W_hh"].T))
+
+    def collect(self, params, factors, carries_before, zs, d_carries):
+        d_zs = d_carries.h * factors
+        return {"W_hh": sum_outer(carries_before.h, d_zs)}, d_zs

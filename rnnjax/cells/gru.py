@@ -6,8 +6,22 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype
+from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sum_outer
 from rnnjax.initializers import INITIALIZERS, draw
+
+
+class GRUFactors(NamedTuple):
+    """Of a step's backward: the slopes of the gates' pre-activations, [*, H] each, and the gates r and u.
+
+    of_u, of_n: d pre-activation / dh. of_r: d pre-activation / dh with reset="after"; with "before", whose r stands in
+    front of a matmul, d pre-activation / d (r * h_{t-1}).
+    """
+
+    of_r: jax.Array
+    of_u: jax.Array
+    of_n: jax.Array
+    r: jax.Array
+    u: jax.Array
 
 
 class GRUCarry(NamedTuple):
@@ -75,3 +89,43 @@ class GRU(Cell):
             r, u = jnp.split(jax.nn.sigmoid(z_gates + dot(carry.h, W_gates)), 2, axis=-1)
             n = jnp.tanh(z_n + dot((r * carry.h).astype(carry.h.dtype), W_n))
         return GRUCarry(h=u * carry.h + (1 - u) * n)
+
+    def linearize(self, params, carries_before, carries, zs):
+        h, hidden = carries_before.h, self.hidden_size
+        W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
+        r, u = jnp.split(jax.nn.sigmoid(zs[..., : 2 * hidden] + dot(h, W_gates)), 2, axis=-1)
+        if self.reset == "after":
+            recurrent = add_bias(dot(h, W_n), params["b_hn"])
+            n = jnp.tanh(zs[..., 2 * hidden :] + r * recurrent)
+            of_n = (1 - u) * (1 - n * n)
+            of_r = of_n * recurrent * r * (1 - r)
+        else:
+            n = jnp.tanh(zs[..., 2 * hidden :] + dot((r * h).astype(h.dtype), W_n))
+            of_n = (1 - u) * (1 - n * n)
+            of_r = h * r * (1 - r)
+        return GRUFactors(of_r, (h - n) * u * (1 - u), of_n, r, u)
+
+    def pull(self, params, factors, d_carry):
+        into_zs, into_recurrent, d_reset = self._before_activations(params, factors, d_carry.h)
+        W_hh = params["W_hh"] if self.reset == "after" else params["W_hh"][:, : 2 * self.hidden_size]
+        d_before = d_carry.h * factors.u + dot(into_recurrent, W_hh.T)
+        return GRUCarry(h=d_before if d_reset is None else d_before + d_reset * factors.r)
+
+    def collect(self, params, factors, carries_before, zs, d_carries):
+        h = carries_before.h
+        d_zs, into_recurrent, _ = self._before_activations(params, factors, d_carries.h)
+        if self.reset == "after":
+            d_n = into_recurrent[..., 2 * self.hidden_size :]
+            return {"W_hh": sum_outer(h, into_recurrent), "b_hn": d_n.sum(axis=range(d_n.ndim - 1))}, d_zs
+        of_n = sum_outer((factors.r * h).astype(h.dtype), d_zs[..., 2 * self.hidden_size :])
+        return {"W_hh": jnp.concatenate([sum_outer(h, into_recurrent), of_n], axis=1)}, d_zs
+
+    def _before_activations(self, params, factors, d_h):
+        """dL/d of zs [*, 3H]; of what is added to them by h_{t-1} W_hh; and, with reset="before", of r * h_{t-1}."""
+        d_u, d_n = d_h * factors.of_u, d_h * factors.of_n
+        if self.reset == "after":
+            d_r = d_h * factors.of_r
+            return jnp.concatenate([d_r, d_u, d_n], -1), jnp.concatenate([d_r, d_u, d_n * factors.r], -1), None
+        d_reset = dot(d_n, params["W_hh"][:, 2 * self.hidden_size :].T)
+        d_r = d_reset * factors.of_r
+        return jnp.concatenate([d_r, d_u, d_n], -1), jnp.concatenate([d_r, d_u], -1), d_reset

@@ -6,7 +6,17 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import ACTIVATIONS, Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype
+from rnnjax.cell import (
+    ACTIVATIONS,
+    SLOPES,
+    Cell,
+    add_bias,
+    check_choice,
+    check_sizes,
+    dot,
+    parameter_dtype,
+    sum_outer,
+)
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -84,7 +94,38 @@ class Jordan(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b_h"])
 
     def step(self, params, carry, z):
-        feedback = ACTIVATIONS[self.feedback](carry.y)
-        z = z.x if isinstance(z, TeacherForced) else z + dot(feedback, params["W_yh"])
-        h = ACTIVATIONS[self.activation](z).astype(carry.y.dtype)
+        _, h = self._hidden(params, carry, z)
         return JordanCarry(y=add_bias(dot(h, params["W_hy"]), params["b_y"]))
+
+    def _hidden(self, params, carry, z):
+        """(what is fed back, None where a teacher did it in `project`; h)."""
+        activate = ACTIVATIONS[self.activation]
+        if isinstance(z, TeacherForced):
+            return None, activate(z.x).astype(carry.y.dtype)
+        fed = ACTIVATIONS[self.feedback](carry.y)
+        return fed, activate(z + dot(fed, params["W_yh"])).astype(carry.y.dtype)
+
+    def linearize(self, params, carries_before, carries, zs):
+        return self._hidden(params, carries_before, zs)
+
+    def pull(self, params, factors, d_carry):
+        fed, h = factors
+        if fed is None:
+            return jax.tree.map(jnp.zeros_like, d_carry)
+        d_fed = dot(self._before_activation(params, h, d_carry), params["W_yh"].T)
+        if self.feedback == "softmax":
+            return JordanCarry(y=fed * (d_fed - jnp.sum(fed * d_fed, axis=-1, keepdims=True)))
+        return JordanCarry(y=d_fed * SLOPES[self.feedback](fed))
+
+    def collect(self, params, factors, carries_before, zs, d_carries):
+        fed, h = factors
+        d_zs = self._before_activation(params, h, d_carries)
+        d_y = d_carries.y
+        d_params = {"W_hy": sum_outer(h, d_y), "b_y": d_y.sum(axis=range(d_y.ndim - 1))}
+        if fed is None:
+            return d_params, TeacherForced(x=d_zs, feedback=None)
+        return d_params | {"W_yh": sum_outer(fed, d_zs)}, d_zs
+
+    def _before_activation(self, params, h, d_carry):
+        """dL/d what f is applied to."""
+        return dot(d_carry.y, params["W_hy"].T) * SLOPES[self.activation](h)

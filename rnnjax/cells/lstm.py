@@ -6,8 +6,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype
+from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sum_outer
 from rnnjax.initializers import INITIALIZERS, draw
+
+
+class LSTMFactors(NamedTuple):
+    """Of a step's backward: gates [*, 4H], d pre-activation / d (c, c, c, h); shown [*, H], dh / dc; kept [*, H], f."""
+
+    gates: jax.Array
+    shown: jax.Array
+    kept: jax.Array
 
 
 class LSTMCarry(NamedTuple):
@@ -66,3 +74,23 @@ class LSTM(Cell):
         i, f, g, o = jnp.split(z + dot(carry.h, params["W_hh"]), 4, axis=-1)
         c = jax.nn.sigmoid(f) * carry.c + jax.nn.sigmoid(i) * jnp.tanh(g)
         return LSTMCarry(h=jax.nn.sigmoid(o) * jnp.tanh(c), c=c)
+
+    def linearize(self, params, carries_before, carries, zs):
+        i, f, g, o = jnp.split(zs + dot(carries_before.h, params["W_hh"]), 4, axis=-1)
+        i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        shown = jnp.tanh(carries.c)
+        gates = [g * i * (1 - i), carries_before.c * f * (1 - f), i * (1 - g * g), shown * o * (1 - o)]
+        return LSTMFactors(jnp.concatenate(gates, axis=-1), o * (1 - shown * shown), f)
+
+    def pull(self, params, factors, d_carry):
+        d_pre, d_c = self._before_activations(factors, d_carry)
+        return LSTMCarry(h=dot(d_pre, params["W_hh"].T), c=d_c * factors.kept)
+
+    def collect(self, params, factors, carries_before, zs, d_carries):
+        d_zs, _ = self._before_activations(factors, d_carries)
+        return {"W_hh": sum_outer(carries_before.h, d_zs)}, d_zs
+
+    def _before_activations(self, factors, d_carry):
+        """(dL/d the gates before their activations, dL/dc with what h passes on)."""
+        d_c = d_carry.c + d_carry.h * factors.shown
+        return jnp.concatenate([d_c, d_c, d_c, d_carry.h], axis=-1) * factors.gates, d_c

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from rnnjax.data.errors import DataError
 
-WAY_OUT = "Give the file as --config.task.path=FILE, or set RNNJAX_DATA to the folder that holds {corpus}/."
+WAY_OUT = (
+    "Give the file as `path` (--config.task.path=FILE in a study), or set RNNJAX_DATA to the folder that holds "
+    "{corpus}/."
+)
 
 
 def locate(path: str | os.PathLike = "", *, names: Sequence[str], corpus: str) -> pathlib.Path:

@@ -66,6 +66,7 @@ def last_valid(values: jax.Array, lengths: jax.Array | None = None) -> jax.Array
         return jnp.zeros(values.shape[1:], values.dtype)
     if lengths is None:
         return values[-1]
+    lengths = jnp.clip(jnp.asarray(lengths).astype(jnp.int32), 0, values.shape[0])
     at = jnp.expand_dims(jnp.maximum(lengths - 1, 0), (0, -1))
     found = jnp.take_along_axis(values, at, axis=0)[0]
     return jnp.where(jnp.expand_dims(lengths > 0, -1), found, 0)

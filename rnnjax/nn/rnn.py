@@ -23,11 +23,17 @@ class RNN(nnx.Module):
         self.params = _as_module(cell.init(rngs.params()))
 
     def __call__(
-        self, inputs: Any, carry: Carry | None = None, *, lengths: jax.Array | None = None, reverse: bool = False
+        self,
+        inputs: Any,
+        carry: Carry | None = None,
+        *,
+        lengths: jax.Array | None = None,
+        reverse: bool = False,
+        method: str = "auto",
     ) -> Unrolled:
         """inputs [T, *batch, input_size] or what else the cell takes; see `rnnjax.unroll`."""
         params = _as_arrays(self.params)
-        return unroll(self.cell, params, inputs, carry, lengths=lengths, reverse=reverse, name=self.name)
+        return unroll(self.cell, params, inputs, carry, lengths=lengths, reverse=reverse, method=method, name=self.name)
 
 
 def _as_module(params: dict[str, Any]) -> nnx.Dict:

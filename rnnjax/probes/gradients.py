@@ -28,7 +28,7 @@ from jax.extend.core import jaxprs_in_params
 from rnnjax.unroll import handlers
 
 _TAG = "rnnjax.unroll"
-_RUNS_ONCE = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "remat", "custom_lin"}
+_RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
 _fresh = itertools.count()
 
 
@@ -46,12 +46,13 @@ def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
 
     loss_fn: (params, *args, **kwargs) -> scalar, or (scalar, aux) with `has_aux`; any code that calls `unroll`, in any
         framework. Arguments are pytrees; leaves that are no arrays (an activation function, a number) are constants of
-        the compiled function: other values compile it again.
+        the compiled function: another one, by type and ==, compiles it again.
 
     Returns a compiled function of the same arguments that gives {name of the unroll: carry of [T, *batch, ...]}: the
     NamedTuple of the cell with the gradient in each field, 0 at pads. An unroll is called by the `name` it was given,
     else by its cell's class; the second of a name is `name_1`, the third `name_2`. It may itself be put under jit, vmap
-    or grad.
+    or grad; the unrolls of a carry_gradients inside `loss_fn` belong to that one alone. Each compilation has metadata
+    of its own, so that a persistent compilation cache does not find it again.
 
     Raises ValueError where `loss_fn` calls no `unroll`, and where one would run several times with a single
     perturbation: inside scan, while, cond, vmap, lax.map, shard_map, a custom derivative rule, or a jitted function
@@ -62,19 +63,20 @@ def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
 
 
 def _compiled(loss_fn: Callable, *, has_aux: bool, of_params: bool) -> Callable:
-    @functools.partial(jax.jit, static_argnums=(1,))
-    def run(arrays, static):
-        params, args, kwargs = static.join(arrays)
-
+    @functools.partial(jax.jit, static_argnums=(1, 3))
+    def run(params, static_params, rest, static_rest):
         @functools.wraps(loss_fn)
         def loss(params):
-            return loss_fn(params, *args, **kwargs)
+            # Every trace makes its own objects: a Flax module may be changed only in the trace that it was made in.
+            args, kwargs = static_rest.join(rest)
+            return loss_fn(static_params.join(params), *args, **kwargs)
 
-        return _differentiate(loss, params, has_aux=has_aux, of_params=of_params)
+        value, gradients, of_carries = _differentiate(loss, params, has_aux=has_aux, of_params=of_params)
+        return value, gradients and static_params.join_arrays(gradients), of_carries
 
     @functools.wraps(loss_fn)
     def compiled(params, *args, **kwargs):
-        return run(*_Static.split((params, args, kwargs)))
+        return run(*_Static.split(params), *_Static.split((args, kwargs)))
 
     return compiled
 
@@ -109,6 +111,13 @@ def discover(function: Callable) -> dict[str, Any]:
             "run its cell with rnnjax.unroll instead"
         )
     _check_each_runs_once(jaxpr.jaxpr, handler.found)
+    for name, carry in handler.found.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise ValueError(
+                    f"the carry of unroll {name!r} holds {jax.tree_util.keystr(path)} of dtype {leaf.dtype}, which has "
+                    "no gradient: keep whole numbers among the inputs"
+                )
     return handler.found
 
 
@@ -198,20 +207,26 @@ def _tags(jaxpr, inside: tuple[str, ...]):
 
 
 class _Static(NamedTuple):
-    """The part of a pytree that is no array, hashable, with the structure of the whole."""
+    """The part of a pytree that is no array, hashable, with the structure of the whole. Types tell 1 from True."""
 
     structure: Any
     leaves: tuple
 
     @staticmethod
     def split(tree):
+        """(arrays, the rest), to be joined."""
         leaves, structure = jax.tree.flatten(tree)
         arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
-        return arrays, _Static(structure, tuple(None if _is_array(leaf) else leaf for leaf in leaves))
+        return arrays, _Static(structure, tuple(None if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves))
 
     def join(self, arrays):
-        leaves = [kept if array is None else array for array, kept in zip(arrays, self.leaves, strict=True)]
-        return jax.tree.unflatten(self.structure, leaves)
+        """The tree with these arrays."""
+        pairs = zip(arrays, self.leaves, strict=True)
+        return jax.tree.unflatten(self.structure, [array if kept is None else kept[1] for array, kept in pairs])
+
+    def join_arrays(self, arrays):
+        """The tree with these arrays, and None for what is none."""
+        return jax.tree.unflatten(self.structure, arrays)
 
 
 def _is_array(leaf) -> bool:

@@ -18,13 +18,14 @@ def step_jacobians(cell: Cell, params: Params, inputs: Any, carry: Carry | None 
     """dcarry_t/dcarry_{t-1} along the trajectory of `unroll(cell, params, inputs, carry)`.
 
     Returns [T, *batch, S, S]; entry [t, ..., i, j] is dcarry_t[i] / dcarry_{t-1}[j], where carry_{-1} is the one given.
-    Inputs and errors are those of `unroll`.
+    Inputs and errors are those of `unroll`. Raises ValueError where the parameters hold an array per example, so that
+    a step of one example gives several.
     """
     carries = unroll(cell, params, inputs, carry).carries
     inputs, time, batch_shape = check_inputs(cell, params, inputs)
     start = check_carry(cell, params, carry, batch_shape)
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]])[:time], start, carries)
-    _, unflatten = ravel_pytree(cell.initial_carry(params))
+    flat, unflatten = ravel_pytree(cell.initial_carry(params))
 
     def jacobian(before, z):
         def step(flat):
@@ -34,7 +35,13 @@ def step_jacobians(cell: Cell, params: Params, inputs: Any, carry: Carry | None 
 
     for _ in range(1 + len(batch_shape)):
         jacobian = jax.vmap(jacobian)
-    return jacobian(before, cell.project(params, inputs))
+    jacobians = jacobian(before, cell.project(params, inputs))
+    if jacobians.shape[-2:] != (flat.size, flat.size):
+        raise ValueError(
+            f"a step of one example of {cell!r} has the Jacobian {jacobians.shape[-2:]}: expected {flat.size} rows. "
+            "Parameters that hold an array per example have to be given one example at a time, by jax.vmap"
+        )
+    return jacobians
 
 
 class JacobianProducts(NamedTuple):
@@ -62,7 +69,7 @@ def jacobian_products(jacobians: jax.Array, t: int = -1) -> JacobianProducts:
     last = JacobianProducts(eye, jnp.zeros(jacobians.shape[1:-2], jacobians.dtype))
 
     def back(after, jacobian):
-        product = after.matrix @ jacobian
+        product = jnp.matmul(after.matrix, jacobian, precision="highest")  # not in TF32: errors would multiply
         largest = jnp.max(jnp.abs(product), axis=(-2, -1))
         scale = jnp.where(largest > 0, largest, 1)
         log_scale = jnp.where(largest > 0, after.log_scale + jnp.log(scale), -jnp.inf)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 def log10_norm(values: jax.Array) -> jax.Array:
     """log10 of the Euclidean norm over the last axis, [..., features] -> [...].
 
-    Scaled by the largest magnitude before squaring, so that 1e-38 and 1e38 keep their value in float32. -inf for a
-    norm of 0, inf where an entry is infinite, nan where one is nan.
+    Scaled by the largest magnitude before squaring, so that 1.2e-38 and 3e38 keep their value in float32. -inf for a
+    norm of 0, which XLA makes of what is below the smallest normal number (1.2e-38 in float32); inf where an entry is
+    infinite, nan where one is nan.
     """
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
     largest = jnp.max(jnp.abs(values), axis=-1, initial=0)
@@ -40,18 +41,20 @@ def _combine(log10_norms: list[jax.Array]) -> jax.Array:
     return jax.nn.logsumexp(jnp.stack(natural), axis=0) / (2 * jnp.log(10.0).astype(natural[0].dtype))
 
 
-def by_distance(values: jax.Array, lengths: jax.Array | None = None) -> jax.Array:
-    """Values [T, *batch] at times t as values [T, *batch] at distances d = length - 1 - t from the last valid step.
+def by_distance(values: jax.Array, lengths: jax.Array | None = None, *, reverse: bool = False) -> jax.Array:
+    """Values [T, *batch] at times t as values [T, *batch] at distances from the step that an unroll takes last.
 
-    Each sequence counts from its own length [*batch]; nan where d >= length.
+    That is d = length - 1 - t from the last valid step, each sequence counting from its own length [*batch], or, of an
+    unroll with reverse=True, d = t from the first. nan where d >= length. Lengths out of range are clipped.
     """
     time = values.shape[0]
     if lengths is None:
-        return values[::-1]
-    lengths = jnp.broadcast_to(lengths, values.shape[1:])
-    distance = jnp.arange(time).reshape(time, *[1] * lengths.ndim)
-    at = jnp.expand_dims(lengths, 0) - 1 - distance
-    return jnp.where(at >= 0, jnp.take_along_axis(values, jnp.maximum(at, 0), axis=0), jnp.nan)
+        return values if reverse else values[::-1]
+    lengths = jnp.clip(jnp.broadcast_to(lengths, values.shape[1:]).astype(jnp.int32), 0, time)[None]
+    distance = jnp.arange(time, dtype=jnp.int32).reshape(time, *[1] * (values.ndim - 1))
+    at = jnp.broadcast_to(distance, values.shape) if reverse else lengths - 1 - distance
+    there = distance < lengths
+    return jnp.where(there, jnp.take_along_axis(values, jnp.maximum(at, 0), axis=0), jnp.nan)
 
 
 def slope(log10_norms: jax.Array) -> jax.Array:

@@ -25,7 +25,7 @@ def curves(run: Run) -> Figure:
     """log10 ||dL/dcarry_t|| against the distance from the loss, at the first and at the last probed training step.
 
     Lines are medians over sequences, bands the quartiles. A line breaks where its value is not finite, and a cross on
-    the lower edge marks where the gradient becomes exactly 0.
+    the lower edge marks where the gradient is 0: float32 ends at 1.2e-38.
     """
     last = max(steps[-1] for steps in run.steps.values())
     first = min(steps[0] for steps in run.steps.values())
@@ -50,7 +50,7 @@ def curves(run: Run) -> Figure:
             axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
             axes.set_xlabel(DISTANCE)
         panels[0].set_ylabel(NORM)
-        notes += ["Cross on the lower edge: exactly 0 from there on."] if zeros else []
+        notes += ["Cross on the lower edge: 0 in float32 from there on."] if zeros else []
         notes += [_last_probe(run, cell) for cell in run.cells if run.steps[cell][-1] != last]
         frame(figure, f"{_task(run)}: the gradient on its way back through time", notes, keys(run, styles))
     return figure
@@ -88,13 +88,13 @@ def heatmaps(run: Run) -> Figure:
         bar = figure.colorbar(drawn, ax=list(grid.flat), extend=extend, aspect=30, pad=0.02)
         bar.set_label(f"{NORM}\nrelative to distance 0")
         bar.outline.set_visible(False)
-        notes = ["Medians over sequences. Grey: exactly 0, no sequence that long, or not probed."]
+        notes = ["Medians over sequences. Grey: 0 in float32, no sequence that long, or not probed."]
         frame(figure, f"{_task(run)}: how far back the gradient reaches, over training", notes, [])
     return figure
 
 
 def losses(run: Run) -> Figure:
-    """Training loss of each batch (thin) and held-out loss (points) against the training step, with chance.
+    """Training loss of batches (thin) and held-out loss (points) against the training step, with chance.
 
     Held out is the validation split, or the test set where there is no other. The view ends at 30 times the largest of
     chance and the held-out losses of the cells that did not diverge.

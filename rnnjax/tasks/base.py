@@ -1,4 +1,4 @@
-"""What a task is: batches, a loss, and the score of a guess that remembers nothing.
+"""What a task is: batches, a loss, and the score of a guess that has seen no input.
 
 A task is a frozen dataclass of hyper-parameters. Sequences are time-major, [T, B, features].
 
@@ -6,7 +6,7 @@ A task is a frozen dataclass of hyper-parameters. Sequences are time-major, [T, 
     batch = task.batch(step, batch_size, seed) corpus: the training batch of a step, a pure function of it
     task.loss(outputs, batch)                  values shaped as batch.mask; reduced once, by the trainer
     task.metrics(outputs, batch)               {name: (values, mask)}, each reduced alike over its own mask
-    task.chance                                the loss of the best memoryless guess, computed
+    task.chance                                the loss of the best guess that has seen no input, computed
 
 `reads_last` says whether the targets belong to the last valid step (outputs [B, O], mask [B]) or to every
 step (outputs [T, B, O], mask [T, B]). A metric names its mask because it may count fewer places than the loss
@@ -55,7 +55,7 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The loss of the best guess that remembers nothing, in the loss's unit."""
+        """The loss of the best guess that has seen no input, in the loss's unit."""
         raise TypeError(f"{type(self).__name__} has to define chance")
 
     def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:

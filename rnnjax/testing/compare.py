@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 5e-2, "finite differences": 1e-6}
-"""Largest allowed difference, relative to the larger of 1 and the largest magnitude compared, by dtype."""
+"""Largest allowed difference, relative to the largest magnitude compared, by dtype."""
 
 
 def flat_carry(carry: Any) -> jax.Array:
@@ -39,8 +39,8 @@ def leaves_of(tree: Any) -> list:
 
 
 def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
-    """Raises AssertionError unless two trees agree in every entry to `tolerance`, relative to the larger of 1 and the
-    largest magnitude of the wanted leaf; NaN agrees with nothing."""
+    """Raises AssertionError unless two trees agree in every entry to `tolerance`, relative to the largest magnitude of
+    the wanted leaf, or to 1e-3 where that is larger; NaN agrees with nothing."""
     assert jax.tree.structure(got) == jax.tree.structure(want), f"{what}: {jax.tree.structure(got)} is not {want}"
     for (path, a), b in zip(leaves_of(got), jax.tree.leaves(want), strict=True):
         name = f"{what}{jax.tree_util.keystr(path)}"
@@ -48,5 +48,5 @@ def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
         assert a.shape == b.shape, f"{name}: the shape {a.shape} is not {b.shape}"
         if a.size:
             difference = np.max(np.abs(a - b))
-            bound = tolerance * max(1.0, np.max(np.abs(b)))
+            bound = tolerance * max(1e-3, np.max(np.abs(b)))
             assert difference <= bound, f"{name}: differs by {difference:.3g}, allowed {bound:.3g}"

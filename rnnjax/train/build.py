@@ -11,6 +11,7 @@ from rnnjax.cells import CELLS
 from rnnjax.nn import SequenceModel
 from rnnjax.tasks import TASKS, Task
 from rnnjax.train.config import UsageError, build, derive
+from rnnjax.train.step import INIT, root_key, stream
 
 _SIZES = ("input_size", "hidden_size", "output_size")
 _MOST_HIDDEN = 2**16  # its square alone takes 16 GiB; at far larger sizes XLA aborts the process
@@ -59,7 +60,7 @@ def make_cell(name: str, config: Any, task: Task) -> Cell:
 
 def make_model(cell: Cell, task: Task, seed: int) -> SequenceModel:
     """One layer of `cell` for `task`, its parameters drawn from `seed`."""
-    rngs = nnx.Rngs(params=jax.random.key(seed, impl="threefry2x32"))
+    rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
     return SequenceModel([cell], task.output_size, reads_last=task.reads_last, output_bias=task.output_bias, rngs=rngs)
 
 

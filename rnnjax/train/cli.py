@@ -97,7 +97,7 @@ def call(main: Callable, parsed: Parsed) -> int:
         status = main(parsed.config, parsed.workdir)
         return 0 if status is None else status
     except KeyboardInterrupt:
-        kept = f"{parsed.workdir} keeps what was saved, and the same command goes on from its last checkpoint"
+        kept = f"{parsed.workdir} keeps what is finished, and the same command goes on from there"
         print(f"interrupted: {kept if parsed.workdir.exists() else 'nothing was saved yet'}", file=sys.stderr)
         return 130
     except Exception as error:

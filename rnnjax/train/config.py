@@ -40,7 +40,7 @@ class ModelConfig:
 @dataclasses.dataclass
 class TrainConfig:
     """steps: updates of the parameters, a multiple of steps_per_call.
-    steps_per_call: updates in one compiled call; a signal is acted on between calls.
+    steps_per_call: updates in one compiled call; rows, evaluations and probes stand between calls.
     batch_size: examples in an update.
     optimizer: how a gradient becomes an update.
     learning_rate: the optimizer's step size, at the start.
@@ -53,7 +53,7 @@ class TrainConfig:
     """
 
     steps: int = 2000  # a start; every experiment sets its own
-    steps_per_call: int = 50  # spares most of the dispatch, and a signal still waits for few steps
+    steps_per_call: int = 50  # spares most of the dispatch, and progress is still seen
     batch_size: int = 32  # a gradient of little noise at a price that a CPU can pay
     optimizer: str = dataclasses.field(default="adam", metadata={"choices": OPTIMIZERS})  # forgiving
     learning_rate: float = 1e-3  # Adam's own default (Kingma, Ba 2015)

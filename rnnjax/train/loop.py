@@ -25,10 +25,7 @@ from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.probes import TrainingProbe
 from rnnjax.train.progress import TrainingProgress
 from rnnjax.train.records import Rows
-from rnnjax.train.step import Learner, TrainState
-
-EVALUATION = 2**31 - 1
-"""Folded into the root key for the evaluation batch; no step's number."""
+from rnnjax.train.step import EVALUATION, Learner, TrainState, root_key, stream
 
 
 class NonFiniteError(ArithmeticError):
@@ -39,7 +36,7 @@ class NonFiniteError(ArithmeticError):
     def __init__(self, step: int, tensors: Sequence[str]):
         super().__init__(
             f"step {step}: {', '.join(tensors)} {'is' if len(tensors) == 1 else 'are'} not finite. A lower "
-            "--config.train.learning_rate or --config.train.clip_norm often helps"
+            "--config.train.learning_rate often helps, and so does clipping (--config.train.clip_norm=1)"
         )
         self.step, self.tensors = step, tuple(tensors)
 
@@ -69,7 +66,7 @@ def train(
     validate(config)
     _check_probe_steps(probes, config)
     learner = Learner(model, task, make_optimizer(config))
-    key = jax.random.key(config.seed, impl="threefry2x32")
+    key = root_key(config.seed)
     state = learner.init(key)
     run_call = _compile_call(learner, config)
     evaluate = _Evaluation(learner, task, config, key)
@@ -163,7 +160,7 @@ class _Evaluation:
         if isinstance(task, CorpusTask):
             self._batches = {split: list(task.batches(split, config.eval_batch)) for split in ("valid", "test")}
         else:
-            self._batches = {"test": [task.sample(jax.random.fold_in(key, EVALUATION), config.eval_batch)]}
+            self._batches = {"test": [task.sample(stream(key, EVALUATION), config.eval_batch)]}
 
     def __call__(self, state: TrainState) -> dict[str, dict[str, float]]:
         scores = {}

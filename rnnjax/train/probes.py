@@ -32,7 +32,8 @@ class GradientNorms:
 
     L_b is the loss at the last valid step of example b alone: where a task has a loss at every step, what vanishes
     would hide behind the losses nearer by. Results stand in `rows`: {unroll: {field: [T, B]}} for each step in
-    `measured`, "carry" being the norm of all fields together; nan at distances that an example does not have.
+    `measured`, "carry" being the norm of all fields together; nan at distances that an example does not have, inf for a
+    gradient that is not finite. Meant for unrolls that read forwards.
     """
 
     def __init__(self, task: Task, batch: Batch, steps: Collection[int]):
@@ -47,7 +48,11 @@ class GradientNorms:
             return last_step_loss(self.task, apply(params, batch), batch)
 
         gradients = probes.carry_gradients(loss)(params, self.batch)
-        by_distance = lambda norms: probes.by_distance(norms, self.batch.lengths)  # noqa: E731
+
+        def by_distance(norms):
+            norms = jnp.where(jnp.isnan(norms), jnp.inf, norms)  # nan is kept for distances that there are not
+            return probes.by_distance(norms, self.batch.lengths)
+
         return jax.tree.map(by_distance, probes.gradient_norms(gradients))
 
     def host(self, step, values):

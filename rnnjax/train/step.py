@@ -13,8 +13,19 @@ from flax import nnx
 
 from rnnjax.tasks import Batch, Task, reduce_mean
 
-DATA, MODEL = 0, 1
-"""What the key of a step is folded with: one stream for its batch, one for the model's own draws."""
+INIT, DATA, MODEL, EVALUATION, PROBE = range(5)
+"""The streams of a run, each folded into the root key first: parameters, the batch of a step, the model's own draws in
+a step, the evaluation batch, the probed batch."""
+
+
+def root_key(seed: int) -> jax.Array:
+    """The root of every draw of a run, of a fixed implementation whatever JAX's default is."""
+    return jax.random.key(seed, impl="threefry2x32")
+
+
+def stream(root: jax.Array, which: int) -> jax.Array:
+    """The key of a stream; that of a step is folded from it."""
+    return jax.random.fold_in(root, which)
 
 
 class TrainState(NamedTuple):
@@ -58,7 +69,8 @@ class Learner:
         """
 
         def loss_fn(params):
-            model = nnx.merge(self._train_graph, params, state.variables)
+            # Copies belong to this trace, so that the model may update its statistics in it.
+            model = nnx.merge(self._train_graph, params, state.variables, copy=True)
             outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(_fold(state, MODEL)))
             _, _, variables = nnx.split(model, nnx.Param, ...)
             return reduce_mean(self.task.loss(outputs, batch), batch.mask), variables
@@ -76,7 +88,7 @@ class Learner:
 
     def apply(self, params: Any, variables: Any, batch: Batch) -> jax.Array:
         """The outputs of the model as it evaluates."""
-        model = nnx.merge(self._eval_graph, params, variables)
+        model = nnx.merge(self._eval_graph, params, variables, copy=True)
         return model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(0))
 
     def score(self, params: Any, variables: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
@@ -94,5 +106,5 @@ class Learner:
         return ["the loss", *(f"the gradient of {'/'.join(map(str, path))}" for path in paths)]
 
 
-def _fold(state: TrainState, stream: int) -> jax.Array:
-    return jax.random.fold_in(jax.random.fold_in(state.key, state.step), stream)
+def _fold(state: TrainState, which: int) -> jax.Array:
+    return jax.random.fold_in(stream(state.key, which), state.step)

@@ -51,8 +51,13 @@ def _run(cell, params, inputs, carry, length, time, reverse):
     order = range(length - 1, -1, -1) if reverse else range(length)
     for t in order:
         z = cell.project(params, jax.tree.map(lambda leaf, t=t: leaf[t], inputs))
-        carry = cast(cell.step(params, carry, z), dtype)
-        carries[t] = carry
+        after = cast(cell.step(params, carry, z), dtype)
+        if jax.tree.map(jnp.shape, after) != jax.tree.map(jnp.shape, carry):
+            raise ValueError(
+                f"a step of one sequence of {cell!r} gives {jax.tree.map(jnp.shape, after)}: expected the shapes of "
+                f"its carry, {jax.tree.map(jnp.shape, carry)}"
+            )
+        carry = carries[t] = after
         outputs[t] = cast(cell.read(params, carry, z), dtype)
     if not reverse:
         carries[length:] = [carry] * (time - length)

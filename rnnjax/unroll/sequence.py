@@ -112,5 +112,43 @@ def check_lengths(lengths: Any, time: int, batch_shape: tuple[int, ...]) -> jax.
 
 def valid_steps(lengths: jax.Array, time: int) -> jax.Array:
     """[T, *batch], set where t < length."""
-    steps = jnp.arange(time, dtype=lengths.dtype if lengths.dtype.itemsize >= 4 else jnp.int32)
-    return expand(steps, jnp.empty((time, *lengths.shape))) < jnp.expand_dims(lengths, 0)
+    steps = jnp.arange(time, dtype=jnp.int32).reshape(time, *[1] * lengths.ndim)
+    return steps < lengths.astype(jnp.int32)[None]
+
+
+def fill_pads(inputs: Any, valid: jax.Array) -> Any:
+    """Inputs with the row's own first step in place of pads; in rows without any, the first one of the longest row.
+
+    Whatever a cell makes of it, it makes of it elsewhere too: where zeros would do harm (a norm's derivative), a real
+    step does not, and a pad's gradient of 0 stays 0. Zeros where no row has a step.
+    """
+    if valid.shape[0] == 0:
+        return inputs
+    flat = valid.reshape(valid.shape[0], -1)
+    longest = jnp.argmax(flat.sum(axis=0))
+
+    def fill(leaf):
+        first = leaf[0]
+        rows = first.reshape(-1, *first.shape[valid.ndim - 1 :])
+        other = jnp.where(jnp.any(flat), rows[longest], 0)
+        first = jnp.where(expand(valid[0], first), first, jnp.broadcast_to(other, first.shape))
+        return jnp.where(expand(valid, leaf), leaf, jax.lax.stop_gradient(first)[None])
+
+    return jax.tree.map(fill, inputs)
+
+
+def vary(tree: Any, like: Any) -> Any:
+    """The tree varying over every mesh axis that some leaf of `like` varies over: what a scan in shard_map asks of its
+    carry. The transpose is the sum over devices that a gradient of shared parameters needs.
+    """
+    axes = frozenset().union(*map(_varies_over, jax.tree.leaves(like)))
+
+    def cast(leaf):
+        missing = tuple(axes - _varies_over(leaf))
+        return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(cast, tree) if axes else tree
+
+
+def _varies_over(leaf: jax.Array) -> frozenset:
+    return jax.typeof(leaf).manual_axis_type.varying

@@ -53,6 +53,12 @@ def test_the_commands_parse(command):
     cli.parse(shlex.split(command)[3:], gradient_norms.get_config, doc="", variants=gradient_norms.VARIANTS)
 
 
+def test_every_study_of_the_table_is_there():
+    told = set(re.findall(r"\| `experiments\.(\w+)` \|", README))
+    folder = pathlib.Path(gradient_norms.__file__).parent
+    assert told == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
 def test_the_picture_is_there():
     for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
         assert (pathlib.Path(__file__).parents[2] / path).stat().st_size > 10_000

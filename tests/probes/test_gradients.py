@@ -1,15 +1,20 @@
 """dL/dcarry_t is the Python loop's, through jit, vmap and any number of unrolls; and what it can't see it refuses."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from rnnjax import probes, unroll
 from rnnjax.cell import parameter_dtype
-from rnnjax.cells import CELLS, GRU, LSTM, Elman, Jordan
+from rnnjax.cells import CELLS, GRU, Elman, Jordan
+from rnnjax.nn import RNN
 from rnnjax.testing import TOLERANCE, assert_close, count_compilations, fill_pads
 
 T, B, X, H = 6, 3, 2, 4
@@ -267,22 +272,81 @@ def test_partial_functions_and_methods_can_be_probed():
     assert list(probes.carry_gradients(functools.partial(run, inputs=inputs))(params)) == ["inner"]
 
 
-def test_flax_and_equinox_style_models_need_no_change():
-    """A registered class whose fields mix arrays and functions, as equinox modules do."""
+class _Noisy(nnx.Module):
+    """Batch statistics that change in the forward pass, and dropout."""
 
-    @jax.tree_util.register_pytree_node_class
-    class Model:
-        def __init__(self, params, activation):
-            self.params, self.activation = params, activation
+    def __init__(self, rngs):
+        self.norm = nnx.BatchNorm(X, rngs=rngs)
+        self.rnn = RNN(GRU(X, H), rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
 
-        def tree_flatten(self):
-            return (self.params, self.activation), None
+    def __call__(self, inputs):
+        return self.dropout(self.rnn(self.norm(inputs)).outputs)
 
-        @classmethod
-        def tree_unflatten(cls, _, children):
-            return cls(*children)
+
+@pytest.mark.parametrize("wrap", [lambda f: f, nnx.jit, nnx.remat], ids=["plain", "jit", "remat"])
+def test_flax_models_need_no_change(wrap):
+    model, inputs = _Noisy(nnx.Rngs(0)), made(ALL[0], jnp.float32)[1]
+
+    def loss(model, inputs):
+        return jnp.square(wrap(lambda m, x: m(x))(model, inputs)).sum()
+
+    got = probes.carry_gradients(loss)(model, inputs)["gru"].h
+    assert got.shape == (T, B, H) and jnp.isfinite(got).all() and jnp.any(got != 0)
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    split = probes.value_and_grad(lambda params, rest, inputs: loss(nnx.merge(graph, params, rest), inputs))
+    _, gradients, carries = split(params, rest, inputs)
+    np.testing.assert_allclose(carries["gru"].h, got, rtol=1e-5, atol=1e-6)
+    assert gradients["rnn"]["params"]["W_hh"][...].shape == (H, 3 * H)
+
+
+def test_equinox_models_need_no_change():
+    equinox = pytest.importorskip("equinox")
+
+    class Model(equinox.Module):
+        params: dict
+        activation: Callable
+
+        def __call__(self, inputs):
+            return self.activation(unroll(ALL[0], self.params, inputs).outputs)
 
     params, inputs = made(ALL[0], jnp.float32)
-    got = probes.carry_gradients(lambda m, x: m.activation(unroll(ALL[0], m.params, x).outputs).sum())
-    assert np.isfinite(got(Model(params, jnp.sin), inputs)["elman"].h).all()
-    assert GRU(X, H) != LSTM(X, H)
+    got = probes.carry_gradients(lambda m, x: m(x).sum())(Model(params, jnp.sin), inputs)
+    assert jnp.any(got["elman"].h != 0)
+
+
+def test_equal_leaves_of_other_types_are_told_apart():
+    params, inputs = made(ALL[0], jnp.float32)
+    scaled = probes.carry_gradients(lambda p, x, k: (100.0 if k is True else 1.0) * unroll(ALL[0], p, x).outputs.sum())
+    one, true = (scaled(params, inputs, k)["elman"].h for k in (1, True))
+    np.testing.assert_allclose(true, 100 * one, rtol=1e-4)
+
+
+class _Counting(NamedTuple):
+    h: jax.Array
+    n: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counter(Elman):
+    def initial_carry(self, params, batch_shape=()):
+        return _Counting(super().initial_carry(params, batch_shape).h, jnp.zeros(batch_shape, jnp.int32))
+
+    def step(self, params, carry, z):
+        return _Counting(super().step(params, carry, z).h, carry.n + 1)
+
+
+def test_a_carry_of_whole_numbers_is_refused_by_field():
+    params, inputs = made(ALL[0], jnp.float32)
+    with pytest.raises(ValueError, match=r"carry of unroll '_counter' holds .n of dtype int32"):
+        probes.carry_gradients(lambda p, x: unroll(_Counter(X, H), p, x).outputs.sum())(params, inputs)
+
+
+def test_the_unrolls_of_an_inner_probe_are_its_own():
+    params, inputs = made(ALL[0], jnp.float32)
+
+    def loss(params, inputs):
+        inner = probes.carry_gradients(lambda p: unroll(ALL[0], p, inputs, name="inner").outputs.sum())(params)
+        return unroll(ALL[0], params, inputs, name="outer").outputs.sum() + jnp.square(inner["inner"].h).sum()
+
+    assert list(probes.carry_gradients(loss)(params, inputs)) == ["outer"]

@@ -1,12 +1,14 @@
 """Jacobians of a step against finite differences, and products that neither overflow nor vanish."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rnnjax import probes
-from rnnjax.cells import CELLS, LSTM, Elman, Jordan
+from rnnjax import probes, reference_unroll, unroll
+from rnnjax.cells import CELLS, LSTM, Elman, ElmanCarry, Jordan
 from rnnjax.testing import TOLERANCE, assert_close, flat_carry
 
 ALL = [Jordan(3, 4, 2) if name == "jordan" else cell(3, 4) for name, cell in CELLS.items()]
@@ -80,3 +82,23 @@ def test_lstm_fields_stand_in_their_order(x64):
     assert_close(jacobian[4:, 4:], 0.5 * np.eye(4), TOLERANCE["float64"], "dc/dc = sigmoid(0)")
     assert_close(jacobian[:4, 4:], 0.25 * np.eye(4), TOLERANCE["float64"], "dh/dc = sigmoid(0) * sigmoid(0)")
     assert jnp.all(jacobian[:, :4] == 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Masked(Elman):
+    """A mask for each example among the parameters."""
+
+    def step(self, params, carry, z):
+        return ElmanCarry(super().step(params, ElmanCarry(carry.h * params["mask"]), z).h)
+
+
+def test_parameters_of_an_example_are_refused_or_mapped(x64):
+    cell, mask = _Masked(3, 4), jax.random.normal(jax.random.key(2), (2, 4), jnp.float64)
+    params = Elman(3, 4).init(jax.random.key(0), jnp.float64)
+    inputs = jax.random.normal(jax.random.key(1), (5, 2, 3), jnp.float64)
+    for call in (probes.step_jacobians, reference_unroll):
+        with jax.numpy_rank_promotion("allow"), pytest.raises(ValueError, match="a step of one"):
+            call(cell, params | {"mask": mask}, inputs)
+    whole = unroll(cell, params | {"mask": mask}, inputs).outputs
+    alone = reference_unroll(cell, params | {"mask": mask[1]}, inputs[:, 1]).outputs
+    assert_close(whole[:, 1], alone, TOLERANCE["float64"])

@@ -15,6 +15,7 @@ from rnnjax.cells import LSTMCarry
     ([3e20, 4e20], np.log10(5) + 20),
     ([3e-30, 4e-30], np.log10(5) - 30),
     ([1.2e-38, 0.0], np.log10(1.2) - 38),
+    ([1.1e-38, 0.0], -np.inf),
     ([3e38, 3e38], np.log10(3 * 2**0.5) + 38),
     ([0.0, 0.0], -np.inf),
     ([np.inf, 1.0], np.inf),
@@ -61,6 +62,19 @@ def test_distance_counts_from_each_examples_own_length():
     nan = np.nan
     np.testing.assert_array_equal(got, [[3, 11, nan], [2, 10, nan], [1, nan, nan], [0, nan, nan]])
     np.testing.assert_array_equal(probes.by_distance(values), values[::-1])
+
+
+def test_distance_of_an_unroll_that_reads_backwards_counts_from_the_first_step():
+    values = jnp.arange(4.0)[:, None] + jnp.array([[0.0, 10]])
+    got = probes.by_distance(values, jnp.array([4, 2]), reverse=True)
+    np.testing.assert_array_equal(got, [[0, 10], [1, 11], [2, np.nan], [3, np.nan]])
+    np.testing.assert_array_equal(probes.by_distance(values, reverse=True), values)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_lengths_of_any_whole_type_and_out_of_range(dtype):
+    got = probes.by_distance(jnp.arange(3.0)[:, None].repeat(3, 1), np.array([0, 2, 9], dtype))
+    np.testing.assert_array_equal(got, [[np.nan, 1, 2], [np.nan, 0, 1], [np.nan, np.nan, 0]])
 
 
 def test_slope_is_the_log_of_the_factor_a_step(x64):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from rnnjax import report
-from rnnjax.report.figures import COLORS, DECADES, cell_styles
+from rnnjax.report.figures import DECADES
+from rnnjax.report.style import COLORS, cell_styles
 
 FIGURES = (report.curves, report.heatmaps, report.losses)
 

@@ -70,27 +70,29 @@ def noisy():
     return model, learner, learner.init(KEY), jax.jit(learner.train_step)
 
 
-@pytest.mark.parametrize("cell", [Elman(2, 3), LSTM(2, 3)], ids=repr)
-@pytest.mark.parametrize("optimizer, plain", [("sgd", optax.sgd(0.1)), ("adam", optax.adam(0.1))])
-def test_a_step_is_grad_and_optax(cell, optimizer, plain):
+@pytest.mark.parametrize("optimizer, cell", [("sgd", Elman(2, 3)), ("adam", LSTM(2, 3))], ids=["sgd", "adam"])
+def test_a_step_is_grad_and_optax(optimizer, cell):
+    plain = getattr(optax, optimizer)(0.1)
     model = make_model(cell, TASK, 0)
     learner = learner_of(model, TASK, optimizer=optimizer)
     state = learner.init(KEY)
     graph, params = nnx.split(model)
     opt_state, step = plain.init(params), jax.jit(learner.train_step)
 
-    def loss_fn(params, batch):
+    @jax.jit
+    @jax.value_and_grad
+    def value_and_grad(params, batch):
         return jnp.mean(jnp.square(nnx.merge(graph, params)(batch.inputs)[:, 0] - batch.targets[:, 0]))
 
     for number in range(3):
         batch = learner.sample(state, 4)
         state, metrics = step(state, batch)
-        loss, gradient = jax.value_and_grad(loss_fn)(params, batch)
+        loss, gradient = value_and_grad(params, batch)
         updates, opt_state = plain.update(gradient, opt_state, params)
         params = optax.apply_updates(params, updates)
         assert state.step == number + 1 and bool(metrics["finite"].all())
         assert_close(metrics["loss"], loss, TOLERANCE["float32"])
-        assert_close(metrics["gradient_norm"], optax.global_norm(gradient), TOLERANCE["float32"])
+        assert_close(metrics["gradient_norm"], optax.tree.norm(gradient), TOLERANCE["float32"])
         assert_close(nnx.to_pure_dict(state.params), nnx.to_pure_dict(params), 1e-4 if optimizer == "adam" else 1e-6)
 
 
@@ -101,7 +103,7 @@ def test_clipping_shortens_the_step_and_both_norms_are_told():
     batch = free.sample(state, 4)
     start = nnx.to_pure_dict(state.params)
     (after, metrics), (shorter, clipped_metrics) = (
-        learner.train_step(learner.init(KEY), batch) for learner in (free, clipped)
+        jax.jit(learner.train_step)(learner.init(KEY), batch) for learner in (free, clipped)
     )
     assert metrics["gradient_norm"] == metrics["clipped_norm"] == clipped_metrics["gradient_norm"] > 0.01
     np.testing.assert_allclose(clipped_metrics["clipped_norm"], 0.01, rtol=1e-5)
@@ -112,7 +114,7 @@ def test_clipping_shortens_the_step_and_both_norms_are_told():
 
 @pytest.mark.parametrize("name", CELLS)
 def test_steps_in_one_call_are_the_bits_of_single_calls(name):
-    task = Copying(delay=3, length=2)
+    task = Copying(delay=3, symbols=2, recall=2)
     cell = CELLS[name](task.input_size, 3, **({"output_size": task.output_size} if name == "jordan" else {}))
     learner = learner_of(make_model(cell, task, 0), task, optimizer="adam", learning_rate=1e-2, clip_norm=1.0)
 
@@ -147,9 +149,7 @@ def test_each_step_has_a_batch_and_a_dropout_mask_of_its_own(noisy):
     _, learner, state, step = noisy
     batches = [learner.sample(state._replace(step=jnp.int32(number)), 4) for number in range(3)]
     assert len({batch.inputs.tobytes() for batch in map(jax.device_get, batches)}) == 3
-    losses = [
-        float(step(state._replace(step=jnp.int32(number)), batches[0])[1]["loss"]) for number in (0, 1, 2, 0)
-    ]
+    losses = [float(step(state._replace(step=jnp.int32(number)), batches[0])[1]["loss"]) for number in (0, 1, 2, 0)]
     assert losses[0] == losses[3] and len(set(losses)) == 3
     other = state._replace(key=jax.random.key(4, impl="threefry2x32"))
     assert float(step(other, batches[0])[1]["loss"]) != losses[0]
@@ -182,22 +182,23 @@ def test_the_model_is_left_as_it_was(mode):
     model = Noisy(nnx.Rngs(0))
     getattr(model, mode)()
     graph, before = nnx.split(model)
-    before = jax.device_get(nnx.to_pure_dict(before))
+    before = jax.tree.map(jnp.copy, nnx.to_pure_dict(before))  # numpy would hold on to the memory itself
     learner = learner_of(model, Echo())
+    batch = learner.sample(learner.init(KEY), 4)
     step = jax.jit(learner.train_step, donate_argnums=0)
     for _ in range(2):  # a learner starts as often as it is asked to
-        state, _ = step(learner.init(jax.random.key(0)), learner.sample(learner.init(KEY), 4))
+        state, _ = step(learner.init(jax.random.key(0)), batch)
     assert not jnp.array_equal(nnx.to_pure_dict(state.params)["head"]["kernel"], before["head"]["kernel"])
     after_graph, after = nnx.split(model)
     assert after_graph == graph and model.dropout.deterministic == (mode == "eval")
-    assert_close(jax.device_get(nnx.to_pure_dict(after)), before, 0)
+    assert_close(nnx.to_pure_dict(after), before, 0)
 
 
 def test_where_nothing_counts_the_loss_is_0_and_nothing_moves():
     learner = learner_of(make_model(GRU(2, 3), Echo(), 0), Echo(counts=False))
     state = learner.init(KEY)
     batch = learner.sample(state, 4)
-    after, metrics = learner.train_step(state, batch)
+    after, metrics = jax.jit(learner.train_step)(state, batch)
     assert metrics["loss"] == 0 and metrics["gradient_norm"] == 0 and bool(metrics["finite"].all())
     assert_close(after.params, state.params, 0)
     scored = learner.score(state.params, state.variables, batch)
@@ -233,15 +234,9 @@ def test_tensors_have_the_names_of_the_model(noisy):
     assert {"the gradient of head/kernel", "the gradient of rnn/params/W_hh", "the gradient of norm/scale"} < set(names)
 
 
-@pytest.mark.parametrize("name", ["head/kernel", "rnn/params/W_ih", "norm/bias"])
+@pytest.mark.parametrize("name", ["head/kernel", "rnn/params/W_ih"])
 def test_what_is_not_finite_is_found_under_its_name(noisy, name):
     _, learner, state, _ = noisy
-
-    class Broken(Echo):
-        """The loss with a term of value 0 whose gradient in one tensor is infinite."""
-
-        def loss(self, outputs, batch):
-            return super().loss(outputs, batch) + 0 * jnp.sum(jnp.square(outputs))
 
     @jax.custom_vjp
     def poison(x):

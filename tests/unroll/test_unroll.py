@@ -106,16 +106,25 @@ def test_higher_and_forward_derivatives(reverse, x64):
     params, inputs = made(cell, time=3)
     lengths = np.array([3, 1])
 
-    def loss(engine):
-        return lambda x: jnp.square(engine(cell, params, x, lengths=lengths, reverse=reverse).outputs).sum()
+    def loss(engine, **method):
+        return lambda x: jnp.square(engine(cell, params, x, lengths=lengths, reverse=reverse, **method).outputs).sum()
 
     direction = jax.random.normal(jax.random.key(2), inputs.shape, inputs.dtype)
-    for derivative in (
-        lambda f: jax.jvp(f, (inputs,), (direction,))[1],
-        lambda f: jax.grad(lambda x: jnp.vdot(jax.grad(f)(x), direction))(inputs),
-        lambda f: jax.jvp(jax.grad(f), (inputs,), (direction,))[1],
-    ):
-        assert_close(derivative(loss(unroll)), derivative(loss(reference_unroll)), TOLERANCE["float64"])
+
+    def forward(f):
+        return jax.jvp(f, (inputs,), (direction,))[1]
+
+    def twice(f):
+        return jax.grad(lambda x: jnp.vdot(jax.grad(f)(x), direction))(inputs)
+
+    def forward_over_reverse(f):
+        return jax.jvp(jax.grad(f), (inputs,), (direction,))[1]
+
+    for derivative in (forward, twice, forward_over_reverse):
+        want = derivative(loss(reference_unroll))
+        assert_close(derivative(loss(unroll, method="scan")), want, TOLERANCE["float64"])
+        if derivative is twice:
+            assert_close(derivative(loss(unroll)), want, TOLERANCE["float64"])
 
 
 def test_traced_lengths_out_of_range_are_clipped(x64):

@@ -1,0 +1,34 @@
+"""Claims go to JSON with 6 digits; what is no number does not hold."""
+
+import json
+import math
+
+import pytest
+
+from experiments.common.claims import Claim, write_claims
+
+CLAIM = Claim("it vanishes", "1994", "slope < 0", -1.23456789e-7, True)
+
+
+def test_a_claim_goes_to_json_with_every_field(tmp_path):
+    write_claims(tmp_path / "claims.json", "x", [CLAIM, Claim("b", "c", "d", 1234567.0, False)], 12.345)
+    assert json.loads((tmp_path / "claims.json").read_text()) == {
+        "study": "x",
+        "claims": [
+            {"claim": "it vanishes", "source": "1994", "expected": "slope < 0", "measured": -1.23457e-7, "holds": True},
+            {"claim": "b", "source": "c", "expected": "d", "measured": 1234570.0, "holds": False},
+        ],
+        "seconds": 12.3,
+    }
+
+
+@pytest.mark.parametrize("measured", [math.nan, math.inf])
+def test_what_is_no_number_is_null_and_does_not_hold(tmp_path, measured):
+    write_claims(tmp_path / "claims.json", "x", [Claim("a", "b", "c", measured, True)], 1.0)
+    (claim,) = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert claim == {"claim": "a", "source": "b", "expected": "c", "measured": None, "holds": False}
+
+
+def test_a_claim_is_a_value():
+    with pytest.raises(AttributeError):
+        CLAIM.holds = False

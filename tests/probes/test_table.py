@@ -1,0 +1,39 @@
+"""Every probe of PROBES on every cell of CELLS, under jit."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rnnjax import probes, unroll
+from rnnjax.cells import CELLS
+
+CALLS = {
+    "carry_gradients": lambda cell, loss, params, inputs: probes.carry_gradients(loss)(params, inputs),
+    "gradient_norms": lambda cell, loss, params, inputs: probes.gradient_norms(
+        probes.carry_gradients(loss)(params, inputs)
+    ),
+    "step_jacobians": lambda cell, loss, params, inputs: probes.step_jacobians(cell, params, inputs),
+    "jacobian_products": lambda cell, loss, params, inputs: probes.jacobian_products(
+        probes.step_jacobians(cell, params, inputs)
+    ),
+}
+
+
+def test_every_probe_is_tried_and_says_what_it_is():
+    assert set(CALLS) == set(probes.PROBES)
+    assert all(probe.__doc__ for probe in probes.PROBES.values())
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("probe", CALLS)
+def test_runs_on_every_cell(cell, probe):
+    cell = CELLS[cell](3, 4, 2) if cell == "jordan" else CELLS[cell](3, 4)
+    params, inputs = cell.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (5, 2, 3))
+
+    def loss(params, inputs):
+        return jnp.square(unroll(cell, params, inputs).outputs).sum()
+
+    got = jax.jit(lambda p, x: CALLS[probe](cell, loss, p, x))(params, inputs)
+    for leaf in jax.tree.leaves(got):
+        assert leaf.shape[:2] == (5, 2)
+        assert not jnp.isnan(leaf).any() and jnp.isfinite(leaf[:-1]).all()  # the last dL/dc of an LSTM is 0
