@@ -8,6 +8,8 @@ AGAIN = "The file is damaged or something else: get it again."
 class DataError(ValueError):
     """A file of data is missing or malformed. Says which file, where in it, what was found and what to do."""
 
+    user_error = True
+
 
 def malformed(path, place: str, problem: str, way_out: str) -> DataError:
     """`path: place: problem` and, on a second line, the way out."""

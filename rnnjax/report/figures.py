@@ -124,7 +124,7 @@ def losses(run: Run) -> Figure:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.02)
         axes.set(xlabel="training step", ylabel=f"loss ({run.task['unit']})")
-        notes = [f"Thin lines: training batches. Points: {split} set."]
+        notes = [f"Thin lines: training batches. Points: {'validation' if split == 'valid' else split} set."]
         notes += [f"Cross: {cell} diverged ({_when(run, cell)})." for cell in diverged]
         frame(figure, f"{_task(run)}: loss during training", notes, keys(run, styles, marker="o"))
     return figure

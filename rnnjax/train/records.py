@@ -93,5 +93,13 @@ def claim_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
     write_json(path, {**asked, "versions": _versions(), "key": "threefry2x32"})
 
 
-def _versions() -> dict[str, str]:
-    return {"python": sys.version.split()[0], **{name: importlib.metadata.version(name) for name in _PACKAGES}}
+def _versions() -> dict[str, str | None]:
+    return {"python": sys.version.split()[0], **{name: _version(name) for name in _PACKAGES}}
+
+
+def _version(package: str) -> str | None:
+    """None where the package runs from a checkout that is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

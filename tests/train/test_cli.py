@@ -301,7 +301,7 @@ def test_an_interrupt_says_what_is_kept(command, tmp_path):
 
     status, err, *_ = command(f"--workdir={tmp_path}", main=main)
     assert status == 130
-    assert err.startswith(f"interrupted: {tmp_path} keeps what was saved")
+    assert err.startswith(f"interrupted: {tmp_path} keeps what is finished")
     assert command(f"--workdir={tmp_path}/no", main=main)[:2] == (
         130,
         "interrupted: nothing was saved yet\n",

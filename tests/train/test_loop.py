@@ -98,6 +98,14 @@ def arrays_of(state):
     return jax.device_get(nnx.to_pure_dict(state.params))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """These tests compile far more than they compute."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def adding(tmp_path_factory):
     """run(**changes of the config) -> (folder, Trained) of an Elman on the adding problem, each made once."""

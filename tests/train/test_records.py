@@ -1,5 +1,6 @@
 """A run's files are whole or absent, hold JSON that anything reads, and belong to one run."""
 
+import importlib.metadata
 import json
 import math
 import os
@@ -98,6 +99,18 @@ def test_a_new_workdir_gets_the_config_and_the_versions(tmp_path):
         assert {key: held[key] for key in ASKED} == ASKED
         assert held["key"] == "threefry2x32"
         assert set(held["versions"]) == {"python", "rnnjax", "jax", "jaxlib", "flax", "optax", "numpy"}
+
+
+def test_a_checkout_that_is_not_installed_has_no_version(tmp_path, monkeypatch):
+    def version(package):
+        if package == "rnnjax":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return "1.2"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    claim_workdir(tmp_path, ASKED)
+    versions = json.loads((tmp_path / "config.json").read_text())["versions"]
+    assert versions["rnnjax"] is None and versions["jax"] == "1.2"
 
 
 def test_the_same_run_goes_on_and_another_is_told_by_field(tmp_path):
