@@ -14,10 +14,10 @@ study: $(VENV)/.installed
 	$(BIN)/python -m experiments.gradient_norms --workdir=$(WORKDIR)
 
 test: lint
-	$(BIN)/python -m pytest -n auto -m "not full"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not full"
 
 test-full: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -122,7 +122,7 @@ def fill_pads(inputs: Any, valid: jax.Array) -> Any:
     Whatever a cell makes of it, it makes of it elsewhere too: where zeros would do harm (a norm's derivative), a real
     step does not, and a pad's gradient of 0 stays 0. Zeros where no row has a step.
     """
-    if valid.shape[0] == 0:
+    if valid.size == 0:
         return inputs
     flat = valid.reshape(valid.shape[0], -1)
     longest = jnp.argmax(flat.sum(axis=0))

@@ -22,10 +22,7 @@ VARIANTS = [
     LSTM(3, 5, forget_bias=2.0),
     GRU(3, 5, reset="after"),
     GRU(3, 5, reset="before"),
-    Elman(5, 1),
     LSTM(1, 1),
-    GRU(2, 1),
-    Jordan(3, 2, 4),
 ]
 
 
