@@ -28,6 +28,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("rnnjax needs Python 3.11 or newer: make PYTHON=python3.12, for example")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(SETUP) | $(BIN)/python

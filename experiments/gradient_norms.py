@@ -14,6 +14,7 @@ Runtime: quick, under 2 minutes on 2 cores; full, about half an hour.
 import dataclasses
 import json
 import pathlib
+import sys
 import time
 
 import jax
@@ -125,21 +126,30 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": to_dict(config)})
     probed = probed_batch(task, config)
     for name, cell in cells.items():
-        if not (workdir / name / "summary.json").exists():
+        if all((workdir / name / file).exists() for file in ("summary.json", "norms.npz")):
+            say(f"{name}: finished before")
+        else:
             run_cell(name, cell, task, probed, config, workdir / name)
     gather_norms(workdir, config.cells)
     summary = {"task": task_name, "chance": chance, "unit": task.unit, "reads_last": task.reads_last}
     write_json(workdir / "summary.json", summary)
     if not (workdir / "claims.json").exists():
+        say("checking the claims")
         started = time.monotonic()
         claims = [*gradient_laws(), *adding_claims(run_files.read_run(workdir))]
         write_claims(workdir / "claims.json", "gradient_norms", claims, time.monotonic() - started)
+    say("drawing")
     run = run_files.read_run(workdir)
     write_report(run)
     title = f"{task_name}: log10 ||dL/dcarry_t|| a step back from the loss; chance {chance:.4g} {task.unit}"
     tables.console_table(HEADER, table_rows(run), title)
     held = sum(claim["holds"] for claim in run.claims["claims"])
     print(f"{held} of {len(run.claims['claims'])} claims hold; report: {workdir / 'report.md'}")
+
+
+def say(what: str) -> None:
+    """A line of progress."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def probed_batch(task: Task, config: Config) -> Batch:
@@ -215,8 +225,8 @@ def table_rows(run: run_files.Run) -> list[tuple[str, ...]]:
         verdict = f"{start.verdict} -> {end.verdict}"
         if summary["diverged"]:
             verdict = f"{start.verdict}; diverged at {summary['diverged'].partition(':')[0]}"
-        slopes = (f"{curve.slope_log10:+.4f}" for curve in (start, end))
-        half_life = "does not fall" if end.half_life == np.inf else f"{end.half_life:.1f} steps"
+        slopes = (f"{round(curve.slope_log10, 4) + 0.0:+.4f}" for curve in (start, end))
+        half_life = "over 10,000 steps" if end.half_life > 1e4 else f"{end.half_life:.1f} steps"
         rows.append((cell, f"{summary['parameters']:,}", loss, *slopes, half_life, verdict))
     return rows
 
@@ -230,8 +240,9 @@ def write_report(run: run_files.Run) -> None:
     ran = [(cell, summary["description"], summary["seconds"]) for cell, summary in run.summaries.items()]
     text = f"""# The gradient through time: {run.task["task"]}
 
-{sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}; the best guess
-that has seen no input scores {run.task["chance"]:.4g}.
+{sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}, on the test set;
+where there is a validation set, at the step that was best on it. The best guess that has seen no input, but knows the
+task and the place in the sequence, scores {run.task["chance"]:.4g}.
 
 ![dL/dcarry_t against distance from the loss](curves.png)
 

@@ -18,7 +18,7 @@ and `rnnjax.unroll` is the only place that loops over t. An Elman network in ful
 
         def init(self, key, dtype=jnp.float32):
             wide = (self.input_size + self.hidden_size, self.hidden_size)
-            return {"W": 0.1 * jax.random.normal(key, wide, dtype)}
+            return {"W": 0.1 * jax.random.normal(key, wide).astype(dtype)}
 
         def initial_carry(self, params, batch_shape=()):
             return Carry(jnp.zeros((*batch_shape, self.hidden_size), params["W"].dtype))

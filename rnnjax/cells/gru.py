@@ -42,7 +42,7 @@ class GRU(Cell):
 
     input_size: I, features of x_t.
     hidden_size: H, features of h_t.
-    reset: "after" or "before".
+    reset: whether the reset gate stands after or before the recurrent matmul.
     input_init: how each gate's block of W_ih is drawn, a name in rnnjax.initializers.INITIALIZERS.
     recurrent_init: how each gate's block of W_hh is drawn.
     gain: the factor on W_hh.

@@ -34,7 +34,9 @@ def curves(run: Run) -> Figure:
     if last > first:
         later = {cell: run.norms[cell]["carry"][-1] for cell in run.cells if len(run.steps[cell]) > 1}
         shown.append((f"after training, step {last:,}", later))
-    bottom, top = _view([values for _, panel in shown for values in panel.values()])
+    drawn = [values for _, panel in shown for values in panel.values()]
+    bottom, top = _view(drawn)
+    reach = max(1, *(int(np.flatnonzero(~np.isnan(values[:, 1])).max(initial=0)) + 1 for values in drawn))
     styles = cell_styles(run.cells)
     with matplotlib.rc_context(STYLE):
         notes = ["Lines: median over sequences. Bands: quartiles."]
@@ -43,7 +45,7 @@ def curves(run: Run) -> Figure:
         zeros = False
         for axes, (title, panel) in zip(panels, shown, strict=True):
             axes.set_title(title)
-            axes.set(ylim=(bottom, top), xlim=_span(run.distance))
+            axes.set(ylim=(bottom, top), xlim=_span(run.distance[:reach]))
             for cell, values in panel.items():
                 zeros |= _curve(axes, run.distance, values, styles[cell], cell)
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
@@ -51,6 +53,7 @@ def curves(run: Run) -> Figure:
             axes.set_xlabel(DISTANCE)
         panels[0].set_ylabel(NORM)
         notes += ["Cross on the lower edge: 0 in float32 from there on."] if zeros else []
+        notes += ["Lines go on below it."] if any(np.any(values[:, 1] < bottom) for values in drawn) else []
         notes += [_last_probe(run, cell) for cell in run.cells if run.steps[cell][-1] != last]
         frame(figure, f"{_task(run)}: the gradient on its way back through time", notes, keys(run, styles))
     return figure
@@ -88,7 +91,9 @@ def heatmaps(run: Run) -> Figure:
         bar = figure.colorbar(drawn, ax=list(grid.flat), extend=extend, aspect=30, pad=0.02)
         bar.set_label(f"{NORM}\nrelative to distance 0")
         bar.outline.set_visible(False)
-        notes = ["Medians over sequences. Grey: 0 in float32, no sequence that long, or not probed."]
+        notes = [
+            "Medians over sequences, a row a probed step. Grey: 0 in float32, no sequence that long, or not probed."
+        ]
         frame(figure, f"{_task(run)}: how far back the gradient reaches, over training", notes, [])
     return figure
 

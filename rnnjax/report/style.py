@@ -13,7 +13,7 @@ from rnnjax.report.run_files import Run
 COLORS = {"elman": "#D55E00", "jordan": "#CC79A7", "lstm": "#0072B2", "gru": "#009E73"}
 DASHES = {"elman": (0, (5, 1.8)), "jordan": (0, (1.2, 1.2)), "lstm": "-", "gru": (0, (7, 1.6, 1.4, 1.6))}
 OTHER_COLORS = ("#E69F00", "#56B4E9", "#000000", "#9A8F00")  # the last is the palette's yellow, darkened for white
-OTHER_DASHES = ("-", (0, (5, 1.8)), (0, (7, 1.6, 1.4, 1.6)), (0, (1.2, 1.2)), (0, (3, 1.4, 1.2, 1.4, 1.2, 1.4)))
+OTHER_DASHES = ((0, (3, 1.4, 1.2, 1.4, 1.2, 1.4)), (0, (5, 1.8)), (0, (7, 1.6, 1.4, 1.6)), (0, (1.2, 1.2)), "-")
 
 INK, FAINT, NO_VALUE = "#222222", "#666666", "#C9C9C9"
 STYLE = {

@@ -41,7 +41,10 @@ def check_cell(cell: Cell, *, make_inputs: Callable | None = None, parameter_sha
 
 def check_parameters(cell: Cell, parameter_shapes: dict | None = None) -> None:
     """The cell is a value, and its parameters are a pure function of the key, in one dtype."""
-    assert hash(cell) == hash(cell) and cell == cell, f"{cell!r} is not hashable by value: make it a frozen dataclass"
+    try:
+        hash(cell)
+    except TypeError:
+        raise AssertionError(f"{cell!r} is not hashable: make it a frozen dataclass") from None
     assert type(cell).__name__ in repr(cell), f"{cell!r} does not print itself"
     params = cell.init(jax.random.key(0))
     assert params, "init returned no parameters"

@@ -27,6 +27,7 @@ class TrainingProgress:
 
     def __enter__(self):
         self._started = self._printed = time.monotonic()
+        self._first: tuple[float, int] | None = None
         self._bar.start()
         self._task = self._bar.add_task(self._name, total=self._steps, note="compiling")
         return self
@@ -40,7 +41,9 @@ class TrainingProgress:
     def update(self, step: int, loss: float) -> None:
         """Says that `step` steps are done and what the loss is."""
         now = time.monotonic()
-        rate = step / max(now - self._started, 1e-9)  # a coarse clock may not have moved
+        since, done = self._first or (self._started, 0)
+        self._first = self._first or (now, step)  # what came before was mostly compiling, which is over
+        rate = (step - done) / max(now - since, 1e-9)  # a coarse clock may not have moved
         note = f"loss {loss:.4g}, {rate:.0f} steps/s"
         self._bar.update(self._task, completed=step, note=note)
         if not self._live and now - self._printed >= _SECONDS_BETWEEN_LINES and step < self._steps:

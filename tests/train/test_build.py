@@ -61,7 +61,7 @@ def test_every_hyper_parameter_of_a_cell_goes_there_and_back(name):
     values = {
         field: other(field, getattr(usual, field)) for field in own if field in CHOICES or not is_name(usual, field)
     }
-    assert "gain" in own and all(value != getattr(usual, field) for field, value in values.items())
+    assert own and all(value != getattr(usual, field) for field, value in values.items())
     cell = make_cell(name, config(cell_options(**{name: {**values, "hidden_size": 7}})), Adding())
     assert cell.hidden_size == 7 and {field: getattr(cell, field) for field in values} == values
     options = cell_options()

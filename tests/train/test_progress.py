@@ -34,8 +34,8 @@ def run(clock, terminal, steps):
 def test_a_log_gets_a_line_every_10_seconds(clock):
     text = run(clock, False, [(10, 4), (20, 9.9), (30, 10), (40, 14), (50, 19.9), (60, 30), (100, 50)])
     assert text.splitlines() == [
-        "lstm: step 30/100, loss 0.03333, 3 steps/s, 23 s left",
-        "lstm: step 60/100, loss 0.01667, 2 steps/s, 20 s left",
+        "lstm: step 30/100, loss 0.03333, 3 steps/s, 21 s left",
+        "lstm: step 60/100, loss 0.01667, 2 steps/s, 21 s left",
         "lstm: 100 steps in 50.0 s",
     ]
 
