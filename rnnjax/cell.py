@@ -96,10 +96,27 @@ class Cell:
         return jax.tree.leaves(carry)[0]
 
 
+@jax.custom_jvp
+def sigmoid(x: jax.Array) -> jax.Array:
+    """1 / (1 + exp(-x)) to the last digits of its value, however small.
+
+    Written with an exp that XLA takes for expensive: it fuses its own logistic into every consumer and computes it
+    there anew, which makes the forward of a GRU on a CPU three times slower.
+    """
+    small = jnp.exp(-jnp.abs(x))
+    return jnp.where(x >= 0, 1, small) / (1 + small)
+
+
+@sigmoid.defjvp
+def _sigmoid_jvp(primals, tangents):
+    y = sigmoid(*primals)
+    return y, tangents[0] * (y * (1 - y))
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,
-    "sigmoid": jax.nn.sigmoid,
+    "sigmoid": sigmoid,
     "identity": lambda x: x,
     "softmax": jax.nn.softmax,
 }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sum_outer
+from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sigmoid, sum_outer
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -82,18 +82,18 @@ class GRU(Cell):
         z_gates, z_n = z[..., : 2 * hidden], z[..., 2 * hidden :]
         if self.reset == "after":
             recurrent = dot(carry.h, params["W_hh"])
-            r, u = jnp.split(jax.nn.sigmoid(z_gates + recurrent[..., : 2 * hidden]), 2, axis=-1)
+            r, u = jnp.split(sigmoid(z_gates + recurrent[..., : 2 * hidden]), 2, axis=-1)
             n = jnp.tanh(z_n + r * add_bias(recurrent[..., 2 * hidden :], params["b_hn"]))
         else:
             W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
-            r, u = jnp.split(jax.nn.sigmoid(z_gates + dot(carry.h, W_gates)), 2, axis=-1)
+            r, u = jnp.split(sigmoid(z_gates + dot(carry.h, W_gates)), 2, axis=-1)
             n = jnp.tanh(z_n + dot((r * carry.h).astype(carry.h.dtype), W_n))
         return GRUCarry(h=u * carry.h + (1 - u) * n)
 
     def linearize(self, params, carries_before, carries, zs):
         h, hidden = carries_before.h, self.hidden_size
         W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
-        r, u = jnp.split(jax.nn.sigmoid(zs[..., : 2 * hidden] + dot(h, W_gates)), 2, axis=-1)
+        r, u = jnp.split(sigmoid(zs[..., : 2 * hidden] + dot(h, W_gates)), 2, axis=-1)
         if self.reset == "after":
             recurrent = add_bias(dot(h, W_n), params["b_hn"])
             n = jnp.tanh(zs[..., 2 * hidden :] + r * recurrent)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sum_outer
+from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sigmoid, sum_outer
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -71,13 +71,17 @@ class LSTM(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b"])
 
     def step(self, params, carry, z):
-        i, f, g, o = jnp.split(z + dot(carry.h, params["W_hh"]), 4, axis=-1)
-        c = jax.nn.sigmoid(f) * carry.c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return LSTMCarry(h=jax.nn.sigmoid(o) * jnp.tanh(c), c=c)
+        i, f, g, o = self._gates(z + dot(carry.h, params["W_hh"]))
+        c = f * carry.c + i * g
+        return LSTMCarry(h=o * jnp.tanh(c), c=c)
+
+    def _gates(self, before):
+        """i, f, g, o; one sigmoid over all four, since four small ones are fused into their consumers and run twice."""
+        i, f, _, o = jnp.split(sigmoid(before), 4, axis=-1)
+        return i, f, jnp.tanh(before[..., 2 * self.hidden_size : 3 * self.hidden_size]), o
 
     def linearize(self, params, carries_before, carries, zs):
-        i, f, g, o = jnp.split(zs + dot(carries_before.h, params["W_hh"]), 4, axis=-1)
-        i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        i, f, g, o = self._gates(zs + dot(carries_before.h, params["W_hh"]))
         shown = jnp.tanh(carries.c)
         gates = [g * i * (1 - i), carries_before.c * f * (1 - f), i * (1 - g * g), shown * o * (1 - o)]
         return LSTMFactors(jnp.concatenate(gates, axis=-1), o * (1 - shown * shown), f)
