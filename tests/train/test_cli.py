@@ -263,7 +263,7 @@ ERRORS = [
     (BadData("corpus.txt: line 3 is empty"), 1, "corpus.txt: line 3 is empty\n"),
     (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device: (workdir x)\nfree some"),
     (OSError(errno.ENOSPC, "No space", "x/config.json"), 1, "No space: x/config.json\nfree some space"),
-    (PermissionError(errno.EACCES, "Permission denied", "/root/x"), 1, "Permission denied: /root/x\ngive"),
+    (PermissionError(errno.EACCES, "Permission denied", "/srv/x"), 1, "Permission denied: /srv/x\ngive"),
     (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), 1, "Not a directory: a/b\na part of"),
     (FileNotFoundError(errno.ENOENT, "No such file", "a"), 1, "No such file: a\ncheck the path"),
     (OSError("odd"), 1, "odd\nif this is no trouble of the machine, --debug"),
