@@ -30,6 +30,7 @@ from rnnjax.train.build import cell_options, check_cells, make_cell, make_model,
 from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, to_dict, validate
 from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.records import claim_workdir, replacing, write_json
+from rnnjax.train.step import root_key
 
 VARIANTS = ("small", "large")
 TARGET = 1.05
@@ -96,7 +97,7 @@ def measure(model: nnx.Module, task: Adding, config: Config) -> dict[str, float]
         return optax.apply_updates(params, updates), state, loss, [probes.gradient_norms(carry) for carry in carries]
 
     kinds = [jax.jit(functools.partial(step, of(loss))) for of in (jax.value_and_grad, probes.value_and_grad)]
-    arguments = (params, optimizer.init(params), jax.random.key(config.train.seed, impl="threefry2x32"))
+    arguments = (params, optimizer.init(params), root_key(config.train.seed))
     for kind in kinds:
         jax.block_until_ready(kind(*arguments))
     with count_compilations() as compilations:

@@ -14,6 +14,7 @@ from experiments.common.claims import Claim
 from rnnjax import probes, unroll
 from rnnjax.cell import Cell
 from rnnjax.cells import LSTM, Elman
+from rnnjax.train.step import root_key
 
 SIZE, TIME, BATCH = 64, 100, 8
 SEEDS = (2001, 2002, 2003, 2004, 2005)
@@ -146,4 +147,4 @@ def _measure(cell: Cell, field: str = "carry") -> Callable:
         norms = probes.gradient_norms(gradients(params, inputs, weights))["cell"][field]
         return probes.by_distance(norms)
 
-    return lambda seed, scale, **options: run(jax.random.key(seed, impl="threefry2x32"), scale, options)
+    return lambda seed, scale, **options: run(root_key(seed), scale, options)
