@@ -39,10 +39,17 @@ Rules that the engine, the probes and the trainer rely on:
 - The dtype of the parameters is the dtype of the carry and of the outputs (`parameter_dtype`).
 - Hyper-parameters that only `init` uses (gain, forget bias) may be traced: neither `init` nor `__post_init__` branches
   on them.
+- What is computed from the parameters once and not at every step (an orthogonal matrix from a free one) is `prepare`'s;
+  project, step and read are given what it returns, init and initial_carry know the parameters as they are.
+- `recurrent` names the parameters, as `prepare` returns them, that the carry is multiplied with: what dropout and
+  DropConnect of the recurrence act on.
+- `randomize(key, params, inputs)` draws what is random in one unroll of training (dropout masks, `rnnjax.layers`) and
+  puts it into parameters and inputs; left out, the cell acts as it does at evaluation.
 - A cell may bring its own backward, because its author knows the algebra that autodiff can't simplify:
-      factors          = linearize(params, carries_before, carries, zs)     all local to a step, for many steps at once
-      d_carry_before   = pull(params, factors, d_carry)                     one transposed step, alone in the loop
-      d_params, d_zs   = collect(params, factors, carries_before, zs, d_carries)  the rest, for many steps at once
+      carry, kept     = step_and_keep(params, carry, z)                 a step, and of it what the backward wants
+      factors         = linearize(params, carries_before, carries, kept)  all local to a step, for many steps at once
+      d_carry_before  = pull(params, factors, d_carry)                  one transposed step, alone in the loop
+      d_params, d_zs  = collect(params, factors, carries_before, kept, d_carries)  the rest, for many steps at once
   where d_carry is dL/dcarry_t with the carry's other fields of the same time held fixed, as probes report it, and
   d_params holds the parameters that `step` uses. A cell without them is differentiated by JAX.
 - `readout` is True where the output is already a prediction (a Jordan network's y), so that a model adds no head.
@@ -67,6 +74,7 @@ class Cell:
     input_size: int
     hidden_size: int
     readout: ClassVar[bool] = False
+    recurrent: ClassVar[tuple[str, ...]] = ("W_hh",)
 
     @functools.cached_property  # not a property, so that a dataclass may have a field of this name
     def output_size(self) -> int:
@@ -81,6 +89,15 @@ class Cell:
         """The carry before the first step, fields [*batch_shape, features] in the dtype of the parameters."""
         raise TypeError(f"{type(self).__name__} has to define initial_carry(params, batch_shape)")
 
+    def prepare(self, params: Params) -> Params:
+        """What project, step and read are given as parameters, computed once an unroll."""
+        return params
+
+    def randomize(self, key: jax.Array, params: Params, inputs: Any) -> tuple[Params, Any]:
+        """(params, inputs) with what is random in one unroll of training; inputs have time first."""
+        del key
+        return params, inputs
+
     def project(self, params: Params, inputs: Any) -> Any:
         """The part of a step that needs no carry, for any leading axes at once."""
         del params
@@ -94,6 +111,16 @@ class Cell:
         """The output [*batch, output_size] that a step with this carry shows; the carry's first field by default."""
         del params, z
         return jax.tree.leaves(carry)[0]
+
+    @property
+    def brings_backward(self) -> bool:
+        """Whether the backward of one's own is that of `step`: the class that defines one of the five defines them all.
+
+        A subclass that overrides `step` alone inherits a backward of another step, which is not taken.
+        """
+        names = ("step", "step_and_keep", "linearize", "pull", "collect")
+        owner = next(base for base in type(self).__mro__ if any(name in vars(base) for name in names))
+        return all(name in vars(owner) for name in names)
 
 
 @jax.custom_jvp

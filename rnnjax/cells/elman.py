@@ -72,12 +72,15 @@ class Elman(Cell):
     def step(self, params, carry, z):
         return ElmanCarry(h=ACTIVATIONS[self.activation](z + dot(carry.h, params["W_hh"])))
 
-    def linearize(self, params, carries_before, carries, zs):
+    def step_and_keep(self, params, carry, z):
+        return self.step(params, carry, z), None
+
+    def linearize(self, params, carries_before, carries, kept):
         return SLOPES[self.activation](carries.h)
 
     def pull(self, params, factors, d_carry):
         return ElmanCarry(h=dot(d_carry.h * factors, params["W_hh"].T))
 
-    def collect(self, params, factors, carries_before, zs, d_carries):
+    def collect(self, params, factors, carries_before, kept, d_carries):
         d_zs = d_carries.h * factors
         return {"W_hh": sum_outer(carries_before.h, d_zs)}, d_zs

@@ -78,31 +78,28 @@ class GRU(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b"])
 
     def step(self, params, carry, z):
-        hidden = self.hidden_size
+        return self.step_and_keep(params, carry, z)[0]
+
+    def step_and_keep(self, params, carry, z):
+        h, hidden = carry.h, self.hidden_size
         z_gates, z_n = z[..., : 2 * hidden], z[..., 2 * hidden :]
         if self.reset == "after":
-            recurrent = dot(carry.h, params["W_hh"])
+            recurrent = dot(h, params["W_hh"])
             r, u = jnp.split(sigmoid(z_gates + recurrent[..., : 2 * hidden]), 2, axis=-1)
-            n = jnp.tanh(z_n + r * add_bias(recurrent[..., 2 * hidden :], params["b_hn"]))
+            into_n = add_bias(recurrent[..., 2 * hidden :], params["b_hn"])
+            n = jnp.tanh(z_n + r * into_n)
         else:
             W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
-            r, u = jnp.split(sigmoid(z_gates + dot(carry.h, W_gates)), 2, axis=-1)
-            n = jnp.tanh(z_n + dot((r * carry.h).astype(carry.h.dtype), W_n))
-        return GRUCarry(h=u * carry.h + (1 - u) * n)
+            r, u = jnp.split(sigmoid(z_gates + dot(h, W_gates)), 2, axis=-1)
+            into_n = None
+            n = jnp.tanh(z_n + dot((r * h).astype(h.dtype), W_n))
+        return GRUCarry(h=u * h + (1 - u) * n), (r, u, n, into_n)
 
-    def linearize(self, params, carries_before, carries, zs):
-        h, hidden = carries_before.h, self.hidden_size
-        W_gates, W_n = params["W_hh"][:, : 2 * hidden], params["W_hh"][:, 2 * hidden :]
-        r, u = jnp.split(sigmoid(zs[..., : 2 * hidden] + dot(h, W_gates)), 2, axis=-1)
-        if self.reset == "after":
-            recurrent = add_bias(dot(h, W_n), params["b_hn"])
-            n = jnp.tanh(zs[..., 2 * hidden :] + r * recurrent)
-            of_n = (1 - u) * (1 - n * n)
-            of_r = of_n * recurrent * r * (1 - r)
-        else:
-            n = jnp.tanh(zs[..., 2 * hidden :] + dot((r * h).astype(h.dtype), W_n))
-            of_n = (1 - u) * (1 - n * n)
-            of_r = h * r * (1 - r)
+    def linearize(self, params, carries_before, carries, kept):
+        r, u, n, into_n = kept
+        h = carries_before.h
+        of_n = (1 - u) * (1 - n * n)
+        of_r = (h if into_n is None else of_n * into_n) * r * (1 - r)
         return GRUFactors(of_r, (h - n) * u * (1 - u), of_n, r, u)
 
     def pull(self, params, factors, d_carry):
@@ -111,7 +108,7 @@ class GRU(Cell):
         d_before = d_carry.h * factors.u + dot(into_recurrent, W_hh.T)
         return GRUCarry(h=d_before if d_reset is None else d_before + d_reset * factors.r)
 
-    def collect(self, params, factors, carries_before, zs, d_carries):
+    def collect(self, params, factors, carries_before, kept, d_carries):
         h = carries_before.h
         d_zs, into_recurrent, _ = self._before_activations(params, factors, d_carries.h)
         if self.reset == "after":

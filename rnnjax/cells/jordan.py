@@ -65,6 +65,7 @@ class Jordan(Cell):
     gain: float = 1.0
 
     readout: ClassVar[bool] = True
+    recurrent: ClassVar[tuple[str, ...]] = ("W_yh",)
 
     def __post_init__(self):
         check_sizes(self, "input_size", "hidden_size", "output_size")
@@ -94,8 +95,11 @@ class Jordan(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b_h"])
 
     def step(self, params, carry, z):
-        _, h = self._hidden(params, carry, z)
-        return JordanCarry(y=add_bias(dot(h, params["W_hy"]), params["b_y"]))
+        return self.step_and_keep(params, carry, z)[0]
+
+    def step_and_keep(self, params, carry, z):
+        fed, h = self._hidden(params, carry, z)
+        return JordanCarry(y=add_bias(dot(h, params["W_hy"]), params["b_y"])), (fed, h)
 
     def _hidden(self, params, carry, z):
         """(what is fed back, None where a teacher did it in `project`; h)."""
@@ -105,8 +109,8 @@ class Jordan(Cell):
         fed = ACTIVATIONS[self.feedback](carry.y)
         return fed, activate(z + dot(fed, params["W_yh"])).astype(carry.y.dtype)
 
-    def linearize(self, params, carries_before, carries, zs):
-        return self._hidden(params, carries_before, zs)
+    def linearize(self, params, carries_before, carries, kept):
+        return kept
 
     def pull(self, params, factors, d_carry):
         fed, h = factors
@@ -117,7 +121,7 @@ class Jordan(Cell):
             return JordanCarry(y=fed * (d_fed - jnp.sum(fed * d_fed, axis=-1, keepdims=True)))
         return JordanCarry(y=d_fed * SLOPES[self.feedback](fed))
 
-    def collect(self, params, factors, carries_before, zs, d_carries):
+    def collect(self, params, factors, carries_before, kept, d_carries):
         fed, h = factors
         d_zs = self._before_activation(params, h, d_carries)
         d_y = d_carries.y

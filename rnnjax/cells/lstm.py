@@ -71,17 +71,20 @@ class LSTM(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b"])
 
     def step(self, params, carry, z):
-        i, f, g, o = self._gates(z + dot(carry.h, params["W_hh"]))
+        return self.step_and_keep(params, carry, z)[0]
+
+    def step_and_keep(self, params, carry, z):
+        i, f, g, o = gates = self._gates(z + dot(carry.h, params["W_hh"]))
         c = f * carry.c + i * g
-        return LSTMCarry(h=o * jnp.tanh(c), c=c)
+        return LSTMCarry(h=o * jnp.tanh(c), c=c), jnp.concatenate(gates, axis=-1)
 
     def _gates(self, before):
         """i, f, g, o; one sigmoid over all four, since four small ones are fused into their consumers and run twice."""
         i, f, _, o = jnp.split(sigmoid(before), 4, axis=-1)
         return i, f, jnp.tanh(before[..., 2 * self.hidden_size : 3 * self.hidden_size]), o
 
-    def linearize(self, params, carries_before, carries, zs):
-        i, f, g, o = self._gates(zs + dot(carries_before.h, params["W_hh"]))
+    def linearize(self, params, carries_before, carries, kept):
+        i, f, g, o = jnp.split(kept, 4, axis=-1)
         shown = jnp.tanh(carries.c)
         gates = [g * i * (1 - i), carries_before.c * f * (1 - f), i * (1 - g * g), shown * o * (1 - o)]
         return LSTMFactors(jnp.concatenate(gates, axis=-1), o * (1 - shown * shown), f)
@@ -90,7 +93,7 @@ class LSTM(Cell):
         d_pre, d_c = self._before_activations(factors, d_carry)
         return LSTMCarry(h=dot(d_pre, params["W_hh"].T), c=d_c * factors.kept)
 
-    def collect(self, params, factors, carries_before, zs, d_carries):
+    def collect(self, params, factors, carries_before, kept, d_carries):
         d_zs, _ = self._before_activations(factors, d_carries)
         return {"W_hh": sum_outer(carries_before.h, d_zs)}, d_zs
 

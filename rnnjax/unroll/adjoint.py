@@ -24,29 +24,26 @@ from rnnjax.unroll.sequence import cast, keep_where, vary, zero_where_not
 _CHUNK_BYTES = 2 * 2**20
 
 
-def brings_backward(cell: Cell) -> bool:
-    """Whether the cell has a backward of its own: whoever defines its `step` defines that too.
-
-    A subclass that overrides `step` alone inherits a backward of another step, which is not taken.
-    """
-    owner = next((base for base in type(cell).__mro__ if "step" in vars(base)), type(cell))
-    return all(name in vars(owner) for name in ("linearize", "pull", "collect"))
-
-
 def scan_carries(
     cell: Cell, params: Params, carry: Carry, zs: Any, valid, perturbation, time: int, reverse: bool
 ) -> Carry:
     """The carry after every step, [T, *batch, ...], by `jax.lax.scan`; all arguments as `unroll` has prepared them."""
+    return _scan(lambda *now: (cell.step(*now), None), params, carry, zs, valid, perturbation, time, reverse)[0]
+
+
+def _scan(step, params, carry, zs, valid, perturbation, time, reverse):
+    """What `step(params, carry, z) -> (carry, kept)` gives at every step, stacked: (carries, kept)."""
     dtype = parameter_dtype(params)
 
     def body(carry, now):
         z, valid, perturbation = now
-        after = cast(cell.step(params, carry, z), dtype)
+        after, kept = step(params, carry, z)
+        after = cast(after, dtype)
         if perturbation is not None:
             after = jax.tree.map(jnp.add, after, perturbation)
         if valid is not None:
             after = keep_where(valid, after, carry)
-        return after, after
+        return after, (after, kept)
 
     return jax.lax.scan(body, carry, (zs, valid, perturbation), length=time, reverse=reverse)[1]
 
@@ -58,29 +55,30 @@ def scan_with_own_backward(cell, params, carry, zs, valid, perturbation, time, r
 
 
 def _forward(cell, params, carry, zs, valid, perturbation, time, reverse):
-    carries = scan_carries(cell, params, carry, zs, valid, perturbation, time, reverse)
-    return carries, (params, carry, zs, valid, perturbation is not None, carries)
+    carries, kept = _scan(cell.step_and_keep, params, carry, zs, valid, perturbation, time, reverse)
+    dtypes = jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), zs)
+    return carries, (params, carry, kept, valid, dtypes, perturbation is not None, carries)
 
 
-def _backward(cell, time, reverse, kept, d_carries):
-    params, first, zs, valid, perturbed, carries = kept
+def _backward(cell, time, reverse, residuals, d_carries):
+    params, first, kept, valid, dtypes, perturbed, carries = residuals
     before = jax.tree.map(functools.partial(_shift, reverse=reverse), first, carries)
-    sequences = (before, carries, zs, valid, _widen(d_carries))
-    start = vary(jax.tree.map(jnp.zeros_like, (_widen(first), _widen(params))), (params, carries, zs, d_carries))
+    sequences = (before, carries, kept, valid, _widen(d_carries))
+    start = vary(jax.tree.map(jnp.zeros_like, (_widen(first), _widen(params))), (params, carries, kept, d_carries))
 
     def of_chunk(accumulated, chunk):
         d_after, d_params = accumulated
-        before, carries, zs, valid, d_carries = chunk
-        factors = cell.linearize(params, before, carries, zs)
+        before, carries, kept, valid, d_carries = chunk
+        factors = cell.linearize(params, before, carries, kept)
         d_before, d_carries = _pull_chunk(cell, params, factors, valid, d_after, d_carries, not reverse)
-        d_here, d_zs = cell.collect(params, factors, before, zs, d_carries)
+        d_here, d_zs = cell.collect(params, factors, before, kept, d_carries)
         d_params = d_params | {name: d_params[name] + d for name, d in d_here.items()}
         return (d_before, d_params), (d_zs, d_carries if perturbed else None)
 
-    accumulated, (d_zs, d_perturbation) = _over_chunks(of_chunk, start, sequences, time, _chunk(zs), not reverse)
+    accumulated, (d_zs, d_perturbation) = _over_chunks(of_chunk, start, sequences, time, _chunk(kept), not reverse)
     like = functools.partial(jax.tree.map, lambda d, leaf: d.astype(leaf.dtype))
     d_first, d_params = like(accumulated, (first, params))
-    return d_params, d_first, like(d_zs, zs), None, like(d_perturbation, carries) if perturbed else None
+    return d_params, d_first, like(d_zs, dtypes), None, like(d_perturbation, carries) if perturbed else None
 
 
 scan_with_own_backward.defvjp(_forward, _backward)
@@ -120,9 +118,9 @@ def _over_chunks(function, start, sequences, time: int, chunk: int, reverse: boo
     return end, results
 
 
-def _chunk(zs: Any) -> int:
-    """Steps whose zs take about _CHUNK_BYTES."""
-    step = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(zs))
+def _chunk(kept: Any) -> int:
+    """Steps whose share of `kept` takes about _CHUNK_BYTES."""
+    step = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
     return max(1, _CHUNK_BYTES // max(1, step))
 
 

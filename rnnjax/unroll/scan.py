@@ -6,7 +6,7 @@ import jax
 
 from rnnjax.cell import Carry, Cell, Params, parameter_dtype
 from rnnjax.unroll import handlers
-from rnnjax.unroll.adjoint import brings_backward, scan_carries, scan_with_own_backward
+from rnnjax.unroll.adjoint import scan_carries, scan_with_own_backward
 from rnnjax.unroll.sequence import (
     cast,
     check_carry,
@@ -69,7 +69,7 @@ def unroll(
     if handler is not None:
         like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((time, *leaf.shape), leaf.dtype), carry)
         perturbation = handler.perturbation(name or type(cell).__name__.lower(), like)
-    scan = scan_with_own_backward if method == "auto" and brings_backward(cell) else scan_carries
+    scan = scan_with_own_backward if method == "auto" and getattr(cell, "brings_backward", False) else scan_carries
     carries = scan(cell, params, carry, zs, valid, perturbation, time, reverse)
     final = jax.tree.map(lambda leaf: leaf[0 if reverse else -1], carries) if time else carry
     outputs = cast(cell.read(params, carries, zs), parameter_dtype(params))
