@@ -48,10 +48,12 @@ Rules that the engine, the probes and the trainer rely on:
 - A cell may bring its own backward, because its author knows the algebra that autodiff can't simplify:
       carry, kept     = step_and_keep(params, carry, z)                 a step, and of it what the backward wants
       factors         = linearize(params, carries_before, carries, kept)  all local to a step, for many steps at once
-      d_carry_before  = pull(params, factors, d_carry)                  one transposed step, alone in the loop
-      d_params, d_zs  = collect(params, factors, carries_before, kept, d_carries)  the rest, for many steps at once
-  where d_carry is dL/dcarry_t with the carry's other fields of the same time held fixed, as probes report it, and
-  d_params holds the parameters that `step` uses. A cell without them is differentiated by JAX.
+      d_carry_before, d_pre = pull(transposed, factors, d_carry)        one transposed step, alone in the loop
+      d_params, d_zs  = collect(params, carries_before, kept, d_pre)    the rest, for many steps at once
+  where d_carry is dL/dcarry_t with the carry's other fields of the same time held fixed, as probes report it;
+  `transposed` is params with every matrix transposed once, outside the loop; d_pre is what of a step `collect` needs,
+  mostly dL/d what the nonlinearities are applied to; d_params holds the parameters that `step` uses. A cell without
+  them is differentiated by JAX.
 - `readout` is True where the output is already a prediction (a Jordan network's y), so that a model adds no head.
 """
 
@@ -171,9 +173,15 @@ def parameter_dtype(params: Params) -> jnp.dtype:
 
 
 def dot(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """x [..., I] @ weights [I, O], accumulated and returned in float32 at least (bfloat16 in, float32 out)."""
+    """x [..., I] @ weights [I, O], accumulated and returned in float32 at least (bfloat16 in, float32 out).
+
+    weights may also be what `rnnjax.layers.RecurrentDropout` puts in place of a matrix, and then know themselves how.
+    """
+    if hasattr(weights, "dot_from"):
+        return weights.dot_from(x)
     wide = jnp.promote_types(jnp.result_type(x, weights), jnp.float32)
-    return jnp.matmul(x, weights, preferred_element_type=wide)
+    rows = x.reshape(-1, x.shape[-1])  # of one matrix XLA transposes neither factor for the weights' gradient
+    return jnp.matmul(rows, weights, preferred_element_type=wide).reshape(*x.shape[:-1], weights.shape[-1])
 
 
 def sum_outer(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -184,6 +192,11 @@ def sum_outer(x: jax.Array, y: jax.Array) -> jax.Array:
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
     """x [..., O] + bias [O], with the broadcast spelled out."""
     return x + jnp.expand_dims(bias, range(x.ndim - 1))
+
+
+def scale(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """x [*batch, O] * weights [O], or [*batch, O] where each example has its own, with the broadcast spelled out."""
+    return x * jnp.expand_dims(weights, range(x.ndim - weights.ndim))
 
 
 def check_sizes(cell: Cell, *names: str) -> None:
@@ -199,3 +212,12 @@ def check_choice(cell: Cell, name: str, choices) -> None:
     value = getattr(cell, name)
     if value not in choices:
         raise ValueError(f"{name} of {type(cell).__name__} is {value!r}: expected one of {', '.join(choices)}")
+
+
+def check_chrono(cell: Cell) -> None:
+    """Raises ValueError where the cell's `chrono`, the longest time to remember, is a number below 2."""
+    value = cell.chrono
+    if isinstance(value, int | float) and not 2 <= value < float("inf"):
+        raise ValueError(
+            f"chrono of {type(cell).__name__} is {value!r}: expected the longest time to remember, at least 2 steps"
+        )

@@ -26,6 +26,7 @@ def step_jacobians(cell: Cell, params: Params, inputs: Any, carry: Carry | None 
     start = check_carry(cell, params, carry, batch_shape)
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]])[:time], start, carries)
     flat, unflatten = ravel_pytree(cell.initial_carry(params))
+    params = cell.prepare(params)
 
     def jacobian(before, z):
         def step(flat):

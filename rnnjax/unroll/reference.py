@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnjax.cell import Carry, Cell, Params, parameter_dtype
 from rnnjax.unroll.scan import Unrolled
-from rnnjax.unroll.sequence import cast, check_carry, check_inputs, check_lengths
+from rnnjax.unroll.sequence import cast, check_carry, check_inputs, check_lengths, check_steps
 
 
 def reference_unroll(
@@ -23,16 +23,19 @@ def reference_unroll(
     *,
     lengths: jax.Array | None = None,
     reverse: bool = False,
+    truncate: int | None = None,
 ) -> Unrolled:
     """The same arguments, result and errors as `unroll`; lengths must be known, not traced."""
+    check_steps("truncate", truncate)
     inputs, time, batch_shape = check_inputs(cell, params, inputs)
     carry = check_carry(cell, params, carry, batch_shape)
     lengths = np.asarray(check_lengths(np.full(batch_shape, time) if lengths is None else lengths, time, batch_shape))
+    params = cell.prepare(params)
     rows = []
     for index in np.ndindex(*batch_shape):
         sequence = jax.tree.map(lambda leaf, i=index: leaf[(slice(None), *i)], inputs)
         start = jax.tree.map(lambda leaf, i=index: leaf[i], carry)
-        rows.append(_run(cell, params, sequence, start, int(lengths[index]), time, reverse))
+        rows.append(_run(cell, params, sequence, start, int(lengths[index]), time, reverse, truncate))
     if not rows:
         raise ValueError(f"the batch {batch_shape} holds no sequence: a Python loop has nothing to run")
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
@@ -42,14 +45,17 @@ def reference_unroll(
     return Unrolled(outputs, final, carries)
 
 
-def _run(cell, params, inputs, carry, length, time, reverse):
+def _run(cell, params, inputs, carry, length, time, reverse, truncate):
     """One sequence: ([T, O] outputs, final carry, carries [T, ...]), with the carry held where t >= length."""
-    dtype = parameter_dtype(params)
+    dtype, truncate = parameter_dtype(params), truncate or time
     outputs, carries = [None] * time, [None] * time
     if reverse:
         carries[length:] = [carry] * (time - length)
     order = range(length - 1, -1, -1) if reverse else range(length)
     for t in order:
+        crosses = t + 1 < time and (t + 1) % truncate == 0 if reverse else t > 0 and t % truncate == 0
+        if crosses:
+            carry = jax.lax.stop_gradient(carry)
         z = cell.project(params, jax.tree.map(lambda leaf, t=t: leaf[t], inputs))
         after = cast(cell.step(params, carry, z), dtype)
         if jax.tree.map(jnp.shape, after) != jax.tree.map(jnp.shape, carry):

@@ -1,5 +1,6 @@
 """`unroll`: a cell over a sequence, compiled."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -7,11 +8,13 @@ import jax
 from rnnjax.cell import Carry, Cell, Params, parameter_dtype
 from rnnjax.unroll import handlers
 from rnnjax.unroll.adjoint import scan_carries, scan_with_own_backward
+from rnnjax.unroll.blocks import crossings, over_blocks, truncated
 from rnnjax.unroll.sequence import (
     cast,
     check_carry,
     check_inputs,
     check_lengths,
+    check_steps,
     fill_pads,
     valid_steps,
     vary,
@@ -35,6 +38,8 @@ def unroll(
     *,
     lengths: jax.Array | None = None,
     reverse: bool = False,
+    truncate: int | None = None,
+    chunk: int | None = None,
     method: str = "auto",
     name: str | None = None,
 ) -> Unrolled:
@@ -46,6 +51,9 @@ def unroll(
     lengths: [*batch] whole numbers of valid steps, 0 ... T, for sequences padded on the right. At t >= length the carry
         is held and the output is 0. Pads may hold anything, NaN included; length 0 returns the carry as given.
     reverse: reads each valid prefix backwards; outputs and carries stand beside the inputs that made them.
+    truncate: no gradient crosses t = truncate, 2 * truncate, ... (truncated BPTT); the carry given keeps its gradient.
+    chunk: of the carries, keep those at t = chunk, 2 * chunk, ... for the backward and compute the rest again: memory
+        grows with T / chunk + chunk in place of T, but for inputs and outputs.
     method: "auto" takes the cell's own backward where it brings one; "scan" is jax.lax.scan as JAX differentiates it,
         for forward mode (jvp, jacfwd), which a backward of one's own rules out.
     name: what probes call this unroll; the cell's class in lower case by default.
@@ -56,25 +64,38 @@ def unroll(
     """
     if method not in ("auto", "scan"):
         raise ValueError(f"method is {method!r}: expected auto or scan")
+    check_steps("truncate", truncate)
+    check_steps("chunk", chunk)
     inputs, time, batch_shape = check_inputs(cell, params, inputs)
     carry = check_carry(cell, params, carry, batch_shape)
     valid = None
     if lengths is not None:
         valid = valid_steps(check_lengths(lengths, time, batch_shape), time)
         inputs = fill_pads(inputs, valid)  # before the matmul: 0 * NaN would reach the weights' gradient
-    params, carry, inputs = vary((params, carry, inputs), (params, carry, inputs, valid))
-    zs = cell.project(params, inputs)
+    params, carry, inputs = vary((cell.prepare(params), carry, inputs), (params, carry, inputs, valid))
     handler = handlers.current()
     perturbation = None
     if handler is not None:
         like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((time, *leaf.shape), leaf.dtype), carry)
         perturbation = handler.perturbation(name or type(cell).__name__.lower(), like)
-    scan = scan_with_own_backward if method == "auto" and getattr(cell, "brings_backward", False) else scan_carries
-    carries = scan(cell, params, carry, zs, valid, perturbation, time, reverse)
-    final = jax.tree.map(lambda leaf: leaf[0 if reverse else -1], carries) if time else carry
-    outputs = cast(cell.read(params, carries, zs), parameter_dtype(params))
-    if valid is not None:
-        outputs = zero_where_not(valid, outputs)
+    own = method == "auto" and getattr(cell, "brings_backward", False)
+    run = functools.partial(_run, cell, scan_with_own_backward if own else scan_carries, params, reverse)
+    if chunk is not None:
+        whole = jax.checkpoint(run, prevent_cse=False)
+        run = functools.partial(over_blocks, whole, size=chunk, reverse=reverse)
+    sequences = (inputs, valid, perturbation)
+    if truncate is not None and truncate < time:
+        run = functools.partial(over_blocks, truncated(run, reverse), size=truncate, reverse=reverse)
+        sequences = (crossings(valid, time, reverse), sequences)
+    final, (outputs, carries) = run(carry, sequences)
     if handler is not None:
         carries = handler.carries(carries)
     return Unrolled(outputs, final, carries)
+
+
+def _run(cell, scan, params, reverse, carry, sequences):
+    """(final carry, (outputs, carries)) of a block of steps; outputs are 0 at pads."""
+    inputs, valid, _ = sequences
+    final, carries = scan(cell, params, carry, *sequences, reverse)
+    outputs = cast(cell.read(params, carries, cell.project(params, inputs)), parameter_dtype(params))
+    return final, (outputs if valid is None else zero_where_not(valid, outputs), carries)

@@ -9,6 +9,11 @@ import numpy as np
 from rnnjax.cell import Carry, Cell, Params, parameter_dtype
 
 
+def time_of(sequences: Any) -> int:
+    """T of leaves [T, ...]."""
+    return jax.tree.leaves(sequences)[0].shape[0]
+
+
 def cast(tree: Any, dtype) -> Any:
     """Floating leaves in `dtype`, others as they are."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)
@@ -108,6 +113,16 @@ def check_lengths(lengths: Any, time: int, batch_shape: tuple[int, ...]) -> jax.
             reason = "a length is at least 0" if value < 0 else f"the inputs have only {time} steps"
             raise ValueError(f"lengths{index} is {value} but {reason}")
     return jnp.asarray(lengths)
+
+
+def check_steps(name: str, value: int | None) -> None:
+    """Raises TypeError or ValueError unless a number of steps is None or a whole number of at least 1."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}: expected a whole number of steps")
+    if value < 1:
+        raise ValueError(f"{name} is {value}: expected at least 1 step")
 
 
 def valid_steps(lengths: jax.Array, time: int) -> jax.Array:
