@@ -58,6 +58,7 @@ Rules that the engine, the probes and the trainer rely on:
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -180,7 +181,7 @@ def dot(x: jax.Array, weights: jax.Array) -> jax.Array:
     if hasattr(weights, "dot_from"):
         return weights.dot_from(x)
     wide = jnp.promote_types(jnp.result_type(x, weights), jnp.float32)
-    rows = x.reshape(-1, x.shape[-1])  # of one matrix XLA transposes neither factor for the weights' gradient
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # for a matrix XLA copies neither factor of dW = x^T dy
     return jnp.matmul(rows, weights, preferred_element_type=wide).reshape(*x.shape[:-1], weights.shape[-1])
 
 

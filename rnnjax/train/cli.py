@@ -40,6 +40,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from rnnjax.train.config import Leaf, UsageError, check_choice, leaves, read
+from rnnjax.train.devices import use_devices
 
 PRESETS = ("quick", "full")
 HELP = ("h", "?", "help", "helpshort", "helpfull", "helpxml")
@@ -94,6 +95,7 @@ def parse_or_exit(argv: list[str], get_config: Callable, *, doc: str, variants: 
 def call(main: Callable, parsed: Parsed) -> int:
     """Calls `main(config, workdir)`: the exit status. Prints what the user can mend, raises what is a bug."""
     try:
+        use_devices(getattr(getattr(parsed.config, "train", None), "devices", 1))
         status = main(parsed.config, parsed.workdir)
         return 0 if status is None else status
     except KeyboardInterrupt:

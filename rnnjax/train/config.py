@@ -50,6 +50,7 @@ class TrainConfig:
     eval_batch: examples of an evaluation.
     log_every: steps between rows of metrics.jsonl, a multiple of steps_per_call.
     seed: the root of every random draw.
+    devices: how many share a batch, whose size is a multiple of it; on a CPU the host is split into as many.
     """
 
     steps: int = 2000  # a start; every experiment sets its own
@@ -63,15 +64,18 @@ class TrainConfig:
     eval_batch: int = 256  # the standard error of an accuracy is then 3% at most
     log_every: int = 50  # once a call
     seed: int = 0  # any fixed number: the same command gives the same bits
+    devices: int = 1  # the same numbers on every machine; more change the rounding
 
 
 def validate(train: TrainConfig) -> None:
     """Raises UsageError, naming flag and value, where a field is out of range or a period does not fit."""
-    for name in ("steps", "steps_per_call", "batch_size", "eval_every", "eval_batch", "log_every"):
+    for name in ("steps", "steps_per_call", "batch_size", "eval_every", "eval_batch", "log_every", "devices"):
         _expect(train, name, getattr(train, name) >= 1, "a whole number of at least 1")
     for name in ("steps", "eval_every", "log_every"):
         fits = getattr(train, name) % train.steps_per_call == 0
         _expect(train, name, fits, f"a multiple of steps_per_call ({train.steps_per_call})")
+    shared = train.batch_size % train.devices == 0
+    _expect(train, "batch_size", shared, f"a multiple of the number of devices ({train.devices})")
     _expect(train, "optimizer", train.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}")
     _expect(train, "schedule", train.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
     _expect(train, "learning_rate", 0 < train.learning_rate < float("inf"), "a number above 0")

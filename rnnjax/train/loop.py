@@ -21,6 +21,7 @@ from flax import nnx
 
 from rnnjax.tasks import Batch, CorpusTask, Task
 from rnnjax.train.config import TrainConfig, validate
+from rnnjax.train.devices import on_one, use_devices
 from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.probes import TrainingProbe
 from rnnjax.train.progress import TrainingProgress
@@ -65,7 +66,8 @@ def train(
     """
     validate(config)
     _check_probe_steps(probes, config)
-    learner = Learner(model, task, make_optimizer(config))
+    use_devices(config.devices)
+    learner = Learner(model, task, make_optimizer(config), config.devices)
     key = root_key(config.seed)
     state = learner.init(key)
     run_call = _compile_call(learner, config)
@@ -82,7 +84,8 @@ def train(
         for step in range(0, config.steps + 1, config.steps_per_call):
             for probe, compiled in measure:
                 if step in probe.steps:
-                    probe.host(step, jax.device_get(compiled(state.params, state.variables)))
+                    here = on_one((state.params, state.variables))
+                    probe.host(step, jax.device_get(compiled(*here)))
             if step > 0 and (step % config.eval_every == 0 or step == config.steps):
                 scores = evaluate(state)
                 for split, score in scores.items():
@@ -163,9 +166,9 @@ class _Evaluation:
             self._batches = {"test": [task.sample(stream(key, EVALUATION), config.eval_batch)]}
 
     def __call__(self, state: TrainState) -> dict[str, dict[str, float]]:
-        scores = {}
+        scores, (params, variables) = {}, on_one((state.params, state.variables))
         for split, batches in self._batches.items():
-            parts = [jax.device_get(self._score(state.params, state.variables, batch)) for batch in batches]
+            parts = [jax.device_get(self._score(params, variables, batch)) for batch in batches]
             scores[split] = {name: _mean([part[name] for part in parts]) for name in parts[0]}
         return scores
 

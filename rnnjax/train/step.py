@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from rnnjax.tasks import Batch, Task, reduce_mean
+from rnnjax.tasks import Batch, Task
+from rnnjax.train.devices import make_mesh, on_all, split
 
 INIT, DATA, MODEL, EVALUATION, PROBE = range(5)
 """The streams of a run, each folded into the root key first: parameters, the batch of a step, the model's own draws in
@@ -42,20 +43,30 @@ class Learner:
     """A model, a task and an optimiser as pure functions of a `TrainState`.
 
     model: an NNX module, left as it was given.
+    devices: how many share a batch, whose size is a multiple of it.
+
+    Raises ValueError where several devices would each change variables of the model other than its parameters.
     """
 
-    def __init__(self, model: nnx.Module, task: Task, optimizer: optax.GradientTransformation):
+    def __init__(self, model: nnx.Module, task: Task, optimizer: optax.GradientTransformation, devices: int = 1):
         self.task, self.optimizer = task, optimizer
+        self._mesh = make_mesh(devices) if devices > 1 else None
         model = nnx.clone(model)
         model.eval()
         self._eval_graph, _, _ = nnx.split(model, nnx.Param, ...)
         model.train()
         self._train_graph, self._params, self._variables = nnx.split(model, nnx.Param, ...)
+        if self._mesh is not None and (held := [path for path, _ in nnx.to_flat_state(self._variables)]):
+            raise ValueError(
+                f"the model holds {'/'.join(map(str, held[0]))}, which is no parameter and would differ between "
+                f"{devices} devices: train it on one"
+            )
 
     def init(self, key: jax.Array) -> TrainState:
         """The state before the first step. Its arrays are copies: a compiled call may take their memory."""
         copy = jax.tree.map(jnp.copy, (self._params, self._variables))
-        return TrainState(jnp.zeros((), jnp.int32), *copy, self.optimizer.init(self._params), key)
+        state = TrainState(jnp.zeros((), jnp.int32), *copy, self.optimizer.init(self._params), key)
+        return state if self._mesh is None else on_all(state, self._mesh)
 
     def sample(self, state: TrainState, batch_size: int) -> Batch:
         """The batch of the state's step, from a task that draws its own."""
@@ -68,14 +79,14 @@ class Learner:
         every parameter, in the order of `tensor_names`, whether all of it is finite.
         """
 
-        def loss_fn(params):
-            # Copies belong to this trace, so that the model may update its statistics in it.
-            model = nnx.merge(self._train_graph, params, state.variables, copy=True)
-            outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(_fold(state, MODEL)))
-            _, _, variables = nnx.split(model, nnx.Param, ...)
-            return reduce_mean(self.task.loss(outputs, batch), batch.mask), variables
-
-        (loss, variables), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        key = _fold(state, MODEL)
+        if self._mesh is None:
+            (total, count), gradients, variables = self._sums(state.params, state.variables, key, batch)
+        else:
+            sums = split(lambda params, key, batch: self._sums(params, state.variables, key, batch)[:2], self._mesh)
+            (total, count), gradients = sums(state.params, key, batch)
+            variables = state.variables
+        loss, gradients = jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), (total, gradients))
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(gradients))])
@@ -85,6 +96,20 @@ class Learner:
             **norms,
             "finite": finite,
         }
+
+    def _sums(self, params, variables, key, batch):
+        """((sum of the losses that count, how many do), gradient of that sum, the model's variables after it)."""
+
+        def loss_fn(params):
+            # Copies belong to this trace, so that the model may update its statistics in it.
+            model = nnx.merge(self._train_graph, params, variables, copy=True)
+            outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(key))
+            _, _, after = nnx.split(model, nnx.Param, ...)
+            losses = jnp.where(batch.mask > 0, self.task.loss(outputs, batch), 0)
+            return jnp.sum(losses), (jnp.sum(batch.mask), after)
+
+        (total, (count, after)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return (total, count), gradients, after
 
     def apply(self, params: Any, variables: Any, batch: Batch) -> jax.Array:
         """The outputs of the model as it evaluates."""

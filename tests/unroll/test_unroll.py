@@ -61,9 +61,29 @@ def test_no_time_returns_the_initial_carry(cell, reverse, x64):
         assert_close(got.carry, cell.initial_carry(params, (2,)), 0)
 
 
-def test_an_empty_batch_is_empty(x64):
-    params, inputs = made(ALL[2], batch=(0,))
-    assert unroll(ALL[2], params, inputs, lengths=jnp.zeros(0, jnp.int32)).outputs.shape == (5, 0, 4)
+@pytest.mark.parametrize("method", ["auto", "scan"])
+@pytest.mark.parametrize("time, batch", [(5, 0), (0, 2), (0, 0)])
+def test_what_is_empty_has_no_gradient(time, batch, method, x64):
+    params, inputs = made(ALL[2], time=time, batch=(batch,))
+
+    def loss(params, inputs):
+        lengths = jnp.zeros(batch, jnp.int32)
+        result = unroll(ALL[2], params, inputs, lengths=lengths, method=method, chunk=2, truncate=3)
+        assert result.outputs.shape == (time, batch, 4)
+        return result.outputs.sum()
+
+    assert all(jnp.all(leaf == 0) for leaf in jax.tree.leaves(jax.grad(loss, (0, 1))(params, inputs)))
+
+
+@pytest.mark.parametrize("method", ["auto", "scan"])
+@every_cell
+def test_what_is_not_a_number_shows(cell, method, x64):
+    """From its own step on and in its own row alone; lengths hide no valid step."""
+    params, inputs = made(cell)
+    inputs = inputs.at[1, 0].set(jnp.nan)
+    outputs = unroll(cell, params, inputs, lengths=jnp.array([4, 3]), method=method).outputs
+    shown = np.isnan(np.asarray(outputs)).any(axis=-1)
+    assert shown[:, 0].tolist() == [False, True, True, True, False] and not shown[:, 1].any()
 
 
 @every_cell
