@@ -66,7 +66,7 @@ class Config:
     model: ModelConfig
     train: TrainConfig
     probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
-    cells: tuple[str, ...] = dataclasses.field(default_factory=lambda: tuple(CELLS), metadata={"choices": CELLS})
+    cells: tuple[str, ...] = dataclasses.field(default=("elman", "jordan", "lstm", "gru"), metadata={"choices": CELLS})
 
 
 def get_config(variant: str, preset: str) -> Config:

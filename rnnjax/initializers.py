@@ -63,6 +63,25 @@ def lecun_normal(key, shape, gain=1.0):
     return gain * jax.nn.initializers.lecun_normal()(key, shape, jnp.float32)
 
 
+def rotations(key, size):
+    """A [size, size] such that expm(A - A^T) turns units 2k and 2k + 1 as a plane by angles of U(-pi, pi).
+
+    The identity where a unit is left over, of determinant 1 in all. Source: Henaff, Szlam, LeCun 2016, as
+    Lezcano-Casado, Martinez-Rubio 2019 start from.
+    """
+    angles = jax.random.uniform(key, (size // 2,), jnp.float32, -math.pi, math.pi)
+    first = 2 * jnp.arange(size // 2, dtype=jnp.int32)
+    return jnp.zeros((size, size), jnp.float32).at[first, first + 1].set(angles)
+
+
+def chrono_bias(key, size, longest):
+    """log U(1, longest - 1) [size]: a sigmoid gate of it keeps for 2 to `longest` steps. `longest` may be traced.
+
+    Source: Tallec, Ollivier 2018, section 3.
+    """
+    return jnp.log(1 + (longest - 2) * jax.random.uniform(key, (size,), jnp.float32))
+
+
 INITIALIZERS = {
     "orthogonal": orthogonal,
     "scaled_normal": scaled_normal,

@@ -8,8 +8,8 @@ import pytest
 import rnnjax
 
 ROOT = pathlib.Path(rnnjax.__file__).parent
-ORDER = ("initializers", "cell", "cells", "unroll", "probes", "data", "tasks", "nn", "testing", "train")
-ONLY_JAX = ("initializers", "cell", "cells", "unroll", "probes")
+ORDER = ("initializers", "cell", "cells", "unroll", "layers", "probes", "data", "tasks", "nn", "interop", "testing", "train")
+ONLY_JAX = ("initializers", "cell", "cells", "unroll", "layers", "probes")
 FILES = sorted(ROOT.rglob("*.py"))
 
 

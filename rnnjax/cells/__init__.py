@@ -2,10 +2,12 @@
 
 from rnnjax.cells.elman import Elman, ElmanCarry
 from rnnjax.cells.gru import GRU, GRUCarry
+from rnnjax.cells.indrnn import IndRNN, IndRNNCarry
 from rnnjax.cells.jordan import Jordan, JordanCarry, TeacherForced
 from rnnjax.cells.lstm import LSTM, LSTMCarry
+from rnnjax.cells.mgu import MGU, MGUCarry
 
-CELLS = {"elman": Elman, "jordan": Jordan, "lstm": LSTM, "gru": GRU}
+CELLS = {"elman": Elman, "jordan": Jordan, "lstm": LSTM, "gru": GRU, "mgu": MGU, "indrnn": IndRNN}
 
 __all__ = [
     "CELLS",
@@ -13,9 +15,13 @@ __all__ = [
     "ElmanCarry",
     "GRU",
     "GRUCarry",
+    "IndRNN",
+    "IndRNNCarry",
     "Jordan",
     "JordanCarry",
     "LSTM",
     "LSTMCarry",
+    "MGU",
+    "MGUCarry",
     "TeacherForced",
 ]

@@ -112,24 +112,22 @@ class Jordan(Cell):
     def linearize(self, params, carries_before, carries, kept):
         return kept
 
-    def pull(self, params, factors, d_carry):
+    def pull(self, transposed, factors, d_carry):
         fed, h = factors
+        d_zs = dot(d_carry.y, transposed["W_hy"]) * SLOPES[self.activation](h)
         if fed is None:
-            return jax.tree.map(jnp.zeros_like, d_carry)
-        d_fed = dot(self._before_activation(params, h, d_carry), params["W_yh"].T)
+            return jax.tree.map(jnp.zeros_like, d_carry), (d_zs, d_carry.y)
+        d_fed = dot(d_zs, transposed["W_yh"])
         if self.feedback == "softmax":
-            return JordanCarry(y=fed * (d_fed - jnp.sum(fed * d_fed, axis=-1, keepdims=True)))
-        return JordanCarry(y=d_fed * SLOPES[self.feedback](fed))
+            d_before = fed * (d_fed - jnp.sum(fed * d_fed, axis=-1, keepdims=True))
+        else:
+            d_before = d_fed * SLOPES[self.feedback](fed)
+        return JordanCarry(y=d_before), (d_zs, d_carry.y)
 
-    def collect(self, params, factors, carries_before, kept, d_carries):
-        fed, h = factors
-        d_zs = self._before_activation(params, h, d_carries)
-        d_y = d_carries.y
+    def collect(self, params, carries_before, kept, d_pre):
+        fed, h = kept
+        d_zs, d_y = d_pre
         d_params = {"W_hy": sum_outer(h, d_y), "b_y": d_y.sum(axis=range(d_y.ndim - 1))}
         if fed is None:
             return d_params, TeacherForced(x=d_zs, feedback=None)
         return d_params | {"W_yh": sum_outer(fed, d_zs)}, d_zs
-
-    def _before_activation(self, params, h, d_carry):
-        """dL/d what f is applied to."""
-        return dot(d_carry.y, params["W_hy"].T) * SLOPES[self.activation](h)

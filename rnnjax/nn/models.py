@@ -1,62 +1,65 @@
 """The models that are built of recurrent layers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from rnnjax.cell import Cell
+from rnnjax import layers
 from rnnjax.nn.rnn import RNN
 
 
 class SequenceModel(nnx.Module):
-    """Recurrent layers and a linear head, from a sequence to a value at every step or one at the last.
+    """A recurrent layer and a linear head, from a sequence to a value at every step or one at the last.
 
-    cells: the layers from the bottom up; the outputs of one are the inputs of the next.
+    layer: a Cell, a layers.Bidirectional or a layers.Stack.
     output_size: O, features of the outputs.
-    reads_last: give the output at each example's last valid step only, [B, O], instead of [T, B, O].
-    rngs: the stream "params" draws the parameters.
+    reads_last: give the output at each example's last valid step only, [B, O], instead of [T, B, O]. Of a Bidirectional
+        layer on top, the backward half is read at the first step, where it ends.
+    rngs: the stream "params" draws the parameters, in training "dropout" the masks.
     output_bias: [O], what the head's bias starts at; zeros by default. A readout cell keeps its own.
+    dtype: that of all parameters, and so of the outputs; float64 needs jax_enable_x64.
 
-    A single cell that is a readout itself (Jordan) gets no head. In a stack its y is a feature like any other and gets
-    one. Probes call layer i `layer_i`, or, where there is one layer, by its cell's class.
+    A cell that is a readout itself (Jordan) gets no head. In a Stack or a Bidirectional layer its y is a feature like
+    any other and gets one. Probes call the unrolls as `rnnjax.layers.run` does.
 
-    Raises ValueError where a layer's inputs are not as wide as the outputs below it, or where a cell that reads out has
-    another size than `output_size`.
+    Raises ValueError where a cell that reads out has another size than `output_size`, and where reads_last meets
+    directions that are summed.
     """
 
     def __init__(
         self,
-        cells: Sequence[Cell],
+        layer: layers.Layer,
         output_size: int,
         *,
         reads_last: bool = False,
         output_bias: jax.Array | None = None,
         rngs: nnx.Rngs,
+        dtype: Any = jnp.float32,
     ):
-        cells = tuple(cells)
-        _check_stack(cells, output_size)
-        names = [None] if len(cells) == 1 else [f"layer_{i}" for i in range(len(cells))]
-        self.layers = nnx.List(RNN(cell, rngs=rngs, name=name) for cell, name in zip(cells, names, strict=True))
-        self.reads_last = reads_last
-        has_head = len(cells) > 1 or not cells[0].readout
-        self.head = nnx.Linear(cells[-1].output_size, output_size, rngs=rngs) if has_head else None
-        if has_head and output_bias is not None:
-            self.head.bias[...] = jnp.asarray(output_bias)
+        if layer.readout and layer.output_size != output_size:
+            raise ValueError(
+                f"output_size is {output_size} but {layer!r} reads out {layer.output_size} itself: make them equal"
+            )
+        self.reads_last, self.output_size = reads_last, output_size
+        self.backward_size = _backward_size(layer) if reads_last else 0
+        self.rnn = RNN(layer, rngs=rngs, dtype=dtype)
+        self.head = None if layer.readout else _linear(layer.output_size, output_size, dtype, rngs)
+        if self.head is not None and output_bias is not None:
+            self.head.bias[...] = jnp.asarray(output_bias, dtype)
 
     def __call__(self, inputs: Any, *, lengths: jax.Array | None = None, rngs: nnx.Rngs | None = None) -> jax.Array:
         """inputs [T, B, I], lengths [B] -> [T, B, O], or [B, O] with `reads_last`.
 
         An example of length 0 has no last step: the head sees zeros there.
         """
-        del rngs  # nothing here is random
-        outputs = inputs
-        for layer in self.layers:
-            outputs = layer(outputs, lengths=lengths).outputs
+        outputs = self.rnn(inputs, lengths=lengths, rngs=rngs).outputs
         if self.reads_last:
-            outputs = last_valid(outputs, lengths)
+            last = last_valid(outputs, lengths)
+            if self.backward_size and outputs.shape[0]:
+                last = jnp.concatenate([last[..., : -self.backward_size], outputs[0][..., -self.backward_size :]], -1)
+            outputs = last
         return outputs if self.head is None else self.head(outputs)
 
 
@@ -72,16 +75,20 @@ def last_valid(values: jax.Array, lengths: jax.Array | None = None) -> jax.Array
     return jnp.where(jnp.expand_dims(lengths > 0, -1), found, 0)
 
 
-def _check_stack(cells: tuple[Cell, ...], output_size: int) -> None:
-    if not cells:
-        raise ValueError("cells is empty: a SequenceModel needs at least one")
-    for i, (below, above) in enumerate(zip(cells[:-1], cells[1:], strict=True)):
-        if above.input_size != below.output_size:
-            raise ValueError(
-                f"cells[{i + 1}] has input_size {above.input_size}: "
-                f"expected {below.output_size}, what cells[{i}] puts out"
-            )
-    if len(cells) == 1 and cells[0].readout and cells[0].output_size != output_size:
+def _backward_size(layer: layers.Layer) -> int:
+    """How many of the last features come from a cell that reads backwards."""
+    top = layer.layers[-1] if isinstance(layer, layers.Stack) else layer
+    if not isinstance(top, layers.Bidirectional):
+        return 0
+    if top.merge == "sum":
         raise ValueError(
-            f"output_size is {output_size} but {cells[0]!r} reads out {cells[0].output_size} itself: make them equal"
+            "reads_last is True but the layer on top sums its directions, which end at different steps: merge by concat"
         )
+    return top.backward.output_size
+
+
+def _linear(inputs: int, outputs: int, dtype, rngs: nnx.Rngs) -> nnx.Linear:
+    def draw(key, shape, dtype):
+        return nnx.initializers.lecun_normal()(key, shape, jnp.float32).astype(dtype)
+
+    return nnx.Linear(inputs, outputs, kernel_init=draw, param_dtype=dtype, rngs=rngs)

@@ -29,6 +29,12 @@ from rnnjax.unroll import handlers
 
 _TAG = "rnnjax.unroll"
 _RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
+_LOOPS = {"scan", "while"}
+_SCANS_BY_ITSELF = (
+    ". It scans by itself (flax.linen.RNN and flax.nnx.RNN do, or a jax.lax.scan of your own), where no carry can be "
+    "seen: run the cell with rnnjax.unroll instead. rnnjax.interop.linen.LinenCell and rnnjax.interop.nnx.NNXCell make "
+    "a Cell of one of Flax's; what flax.linen.RNN does with a Cell of rnnjax, rnnjax.interop.linen.RNN does too"
+)
 _fresh = itertools.count()
 
 
@@ -105,10 +111,10 @@ def discover(function: Callable) -> dict[str, Any]:
     with _fresh_trace(), handlers.handling(handler):
         jaxpr = jax.make_jaxpr(function)()
     if not handler.found:
+        scans = not _LOOPS.isdisjoint(_primitives(jaxpr.jaxpr))
         raise ValueError(
             f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
-            "gradient of. A model that scans by itself (flax.linen.RNN, a lax.scan of your own) can't be seen: "
-            "run its cell with rnnjax.unroll instead"
+            "gradient of" + (_SCANS_BY_ITSELF if scans else "")
         )
     _check_each_runs_once(jaxpr.jaxpr, handler.found)
     for name, carry in handler.found.items():
@@ -204,6 +210,14 @@ def _tags(jaxpr, inside: tuple[str, ...]):
             yield inside, equation.outvars[0].aval.shape, equation.params["name"]
         for inner in jaxprs_in_params(equation.params):
             yield from _tags(inner, (*inside, equation.primitive.name))
+
+
+def _primitives(jaxpr):
+    """The name of every primitive in a jaxpr."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jaxprs_in_params(equation.params):
+            yield from _primitives(inner)
 
 
 class _Static(NamedTuple):

@@ -26,11 +26,12 @@ def fill_pads(inputs: Any, lengths: Any, value: float) -> Any:
 
 
 def random_like(tree: Any, seed: int, scale: float = 1.0) -> Any:
-    """Normal draws of the shapes and dtypes of a tree, another for each leaf: biases too are not zero."""
-    leaves, structure = jax.tree.flatten(tree)
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
-    drawn = [scale * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
+    """Normal draws of the shapes and dtypes of a tree, another for each leaf: biases too are not zero.
+
+    The tree may be one of jax.ShapeDtypeStruct. Drawn by numpy, since JAX would compile each shape's draw anew.
+    """
+    draws = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(scale * draws.normal(size=leaf.shape), leaf.dtype), tree)
 
 
 def leaves_of(tree: Any) -> list:

@@ -61,7 +61,7 @@ def make_cell(name: str, config: Any, task: Task) -> Cell:
 def make_model(cell: Cell, task: Task, seed: int) -> SequenceModel:
     """One layer of `cell` for `task`, its parameters drawn from `seed`."""
     rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
-    return SequenceModel([cell], task.output_size, reads_last=task.reads_last, output_bias=task.output_bias, rngs=rngs)
+    return SequenceModel(cell, task.output_size, reads_last=task.reads_last, output_bias=task.output_bias, rngs=rngs)
 
 
 def parameter_count(model: nnx.Module) -> int:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from experiments.common.claims import Claim, write_claims
+from experiments.common.claims import Claim, verdicts, worst, write_claims
 
 CLAIM = Claim("it vanishes", "1994", "slope < 0", -1.23456789e-7, True)
 
@@ -27,6 +27,24 @@ def test_what_is_no_number_is_null_and_does_not_hold(tmp_path, measured):
     write_claims(tmp_path / "claims.json", "x", [Claim("a", "b", "c", measured, True)], 1.0)
     (claim,) = json.loads((tmp_path / "claims.json").read_text())["claims"]
     assert claim == {"claim": "a", "source": "b", "expected": "c", "measured": None, "holds": False}
+
+
+def test_what_could_not_be_tried_says_why_and_does_not_hold(tmp_path):
+    write_claims(tmp_path / "claims.json", "x", [Claim.at_most("a", "b", "ratio", 0.5, None, "no torch"), CLAIM], 1.0)
+    untried, tried = claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert untried == {
+        "claim": "a", "source": "b", "expected": "ratio <= 0.5", "measured": None, "holds": False,
+        "not_measured": "no torch",
+    }  # fmt: skip
+    assert "not_measured" not in tried
+    assert verdicts(claims) == "1 of 2 claims hold, 1 was not measured"
+    assert verdicts([tried, tried | {"holds": False}]) == "1 of 2 claims hold"
+
+
+def test_at_most_holds_up_to_its_target():
+    holds = [Claim.at_most("a", "b", "ratio", 0.5, value, "").holds for value in (0.4, 0.5, 0.51, math.nan)]
+    assert holds == [True, True, False, False]
+    assert worst([]) is None and worst([1.0, 3.0, 2.0]) == 3.0 and math.isnan(worst([0.9, math.nan, 1.0]))
 
 
 def test_a_claim_is_a_value():

@@ -49,6 +49,11 @@ def test_claims_table_says_which_hold():
     assert table[3].endswith("| **does not hold** |")
 
 
+def test_claims_table_says_why_a_claim_was_not_measured():
+    claim = {"claim": "a", "source": "b", "expected": "c", "measured": None, "holds": False, "not_measured": "no torch"}
+    assert report.claims_table([claim]).splitlines()[2] == "| a | b | c | – | not measured: no torch |"
+
+
 def test_console_table_cuts_nothing_and_holds_no_escapes_when_piped(monkeypatch):
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(variable, raising=False)

@@ -35,7 +35,7 @@ def test_the_first_batch_is_not_the_first_weights():
     learner = Learner(model, task, make_optimizer(TrainConfig()))
     batch = learner.sample(learner.init(root_key(0)), 64)
     values = np.asarray(batch.inputs[..., 0]).ravel()
-    weights = np.asarray(model.layers[0].params["W_ih"][...]).ravel()
+    weights = np.asarray(model.rnn.params["W_ih"][...]).ravel()
     ranks = [np.argsort(np.argsort(part[: len(weights)])) for part in (values, weights)]
     assert abs(np.corrcoef(*ranks)[0, 1]) < 0.5
 
