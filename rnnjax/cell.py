@@ -116,6 +116,11 @@ class Cell:
         return jax.tree.leaves(carry)[0]
 
     @property
+    def label(self) -> str:
+        """What probes call an unroll of the cell: its class, in lower case."""
+        return type(self).__name__.lower()
+
+    @property
     def brings_backward(self) -> bool:
         """Whether the backward of one's own is that of `step`: the class that defines one of the five defines them all.
 
@@ -133,7 +138,8 @@ def sigmoid(x: jax.Array) -> jax.Array:
     Written with an exp that XLA takes for expensive: it fuses its own logistic into every consumer and computes it
     there anew, which makes the forward of a GRU on a CPU three times slower.
     """
-    grown = jnp.exp(jnp.minimum(x, 60))  # beyond it 1 to the last digit of a float64, and no overflow
+    most = 9 if x.dtype == jnp.float16 else 60  # beyond it 1 to the last digit, up to it no overflow
+    grown = jnp.exp(jnp.minimum(x, most))
     return grown / (1 + grown)
 
 
@@ -198,6 +204,17 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 def scale(x: jax.Array, weights: jax.Array) -> jax.Array:
     """x [*batch, O] * weights [O], or [*batch, O] where each example has its own, with the broadcast spelled out."""
     return x * jnp.expand_dims(weights, range(x.ndim - weights.ndim))
+
+
+EPSILON = 1e-5
+"""Added to the variance in a layer normalisation, as in torch."""
+
+
+def normalize(x: jax.Array) -> jax.Array:
+    """x [..., F] with mean 0 and variance 1 over the last axis, in float32 at least."""
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + EPSILON)
 
 
 def check_sizes(cell: Cell, *names: str) -> None:

@@ -8,7 +8,20 @@ import pytest
 import rnnjax
 
 ROOT = pathlib.Path(rnnjax.__file__).parent
-ORDER = ("initializers", "cell", "cells", "unroll", "layers", "probes", "data", "tasks", "nn", "interop", "testing", "train")
+ORDER = (
+    "initializers",
+    "cell",
+    "cells",
+    "unroll",
+    "layers",
+    "probes",
+    "data",
+    "tasks",
+    "nn",
+    "interop",
+    "testing",
+    "train",
+)
 ONLY_JAX = ("initializers", "cell", "cells", "unroll", "layers", "probes")
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -98,16 +98,8 @@ class Jordan(Cell):
         return self.step_and_keep(params, carry, z)[0]
 
     def step_and_keep(self, params, carry, z):
-        fed, h = self._hidden(params, carry, z)
+        fed, h = _hidden(self, params, carry, z)
         return JordanCarry(y=add_bias(dot(h, params["W_hy"]), params["b_y"])), (fed, h)
-
-    def _hidden(self, params, carry, z):
-        """(what is fed back, None where a teacher did it in `project`; h)."""
-        activate = ACTIVATIONS[self.activation]
-        if isinstance(z, TeacherForced):
-            return None, activate(z.x).astype(carry.y.dtype)
-        fed = ACTIVATIONS[self.feedback](carry.y)
-        return fed, activate(z + dot(fed, params["W_yh"])).astype(carry.y.dtype)
 
     def linearize(self, params, carries_before, carries, kept):
         return kept
@@ -131,3 +123,12 @@ class Jordan(Cell):
         if fed is None:
             return d_params, TeacherForced(x=d_zs, feedback=None)
         return d_params | {"W_yh": sum_outer(fed, d_zs)}, d_zs
+
+
+def _hidden(cell, params, carry, z):
+    """(what is fed back, None where a teacher did it in `project`; h)."""
+    activate = ACTIVATIONS[cell.activation]
+    if isinstance(z, TeacherForced):
+        return None, activate(z.x).astype(carry.y.dtype)
+    fed = ACTIVATIONS[cell.feedback](carry.y)
+    return fed, activate(z + dot(fed, params["W_yh"])).astype(carry.y.dtype)

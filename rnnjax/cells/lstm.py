@@ -14,12 +14,13 @@ from rnnjax.cell import (
     check_chrono,
     check_sizes,
     dot,
+    normalize,
     parameter_dtype,
     scale,
     sigmoid,
     sum_outer,
 )
-from rnnjax.cells.lstm_variants import carry_with, check_options, normalize, variant_params, variant_step
+from rnnjax.cells.lstm_variants import carry_with, check_options, variant_params, variant_step
 from rnnjax.initializers import INITIALIZERS, chrono_bias, draw
 
 
@@ -178,15 +179,9 @@ class LSTM(Cell):
         return type(carry)(h, c, *[gates[name] for name in self.gates if self.gate_recurrence])
 
     def step_and_keep(self, params, carry, z):
-        i, f, g, o = gates = self._gates(z + dot(carry.h, params["W_hh"]))
+        i, f, g, o = gates = _gates(z + dot(carry.h, params["W_hh"]))
         c = f * carry.c + i * g
         return LSTMCarry(h=o * jnp.tanh(c), c=c), gates
-
-    def _gates(self, before):
-        """i, f, g, o."""
-        hidden = self.hidden_size
-        i, f = jnp.split(sigmoid(before[..., : 2 * hidden]), 2, axis=-1)
-        return i, f, jnp.tanh(before[..., 2 * hidden : 3 * hidden]), sigmoid(before[..., 3 * hidden :])
 
     def linearize(self, params, carries_before, carries, kept):
         i, f, g, o = kept
@@ -201,3 +196,10 @@ class LSTM(Cell):
 
     def collect(self, params, carries_before, kept, d_zs):
         return {"W_hh": sum_outer(carries_before.h, d_zs)}, d_zs
+
+
+def _gates(before):
+    """i, f, g, o."""
+    hidden = before.shape[-1] // 4
+    i, f = jnp.split(sigmoid(before[..., : 2 * hidden]), 2, axis=-1)
+    return i, f, jnp.tanh(before[..., 2 * hidden : 3 * hidden]), sigmoid(before[..., 3 * hidden :])

@@ -9,11 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import ACTIVATIONS, Cell, add_bias, dot, scale, sigmoid
+from rnnjax.cell import ACTIVATIONS, Cell, add_bias, dot, normalize, scale, sigmoid
 from rnnjax.initializers import draw
-
-EPSILON = 1e-5
-"""What is added to the variance in a layer normalisation, as in torch."""
 
 
 def check_options(cell: Cell) -> None:
@@ -84,10 +81,3 @@ def variant_step(cell: Cell, params, carry, z) -> tuple[jax.Array, jax.Array, di
     if cell.projection_size is not None:
         h = dot(h.astype(carry.h.dtype), params["W_hr"])
     return h, c, {"i": i, "f": f, "o": o}
-
-
-def normalize(x: jax.Array) -> jax.Array:
-    """x [..., F] with mean 0 and variance 1 over the last axis, in float32 at least."""
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
-    return centred * jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + EPSILON)

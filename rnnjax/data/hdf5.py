@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from rnnjax.data.errors import AGAIN, DataError, malformed, shown
@@ -62,5 +62,5 @@ def _read(path: pathlib.Path, name: str, dataset: Any) -> np.ndarray:
         problem = f"claims {dataset.nbytes} bytes in a file of {path.stat().st_size}"
         raise malformed(path, place, problem, "Expected arrays that are not compressed: save it again.")
     if dataset.attrs.get("dtype") == "bfloat16" and dataset.dtype.itemsize == 2:  # HDF5 has no such type
-        return dataset[()].view(jnp.bfloat16)
+        return dataset[()].view(ml_dtypes.bfloat16)
     return dataset[()]

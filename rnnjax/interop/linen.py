@@ -47,7 +47,18 @@ class RNN(nn.Module):
     param_dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, inputs: Any, carry: Any = None, *, deterministic: bool = True, **options: Any) -> Unrolled:
+    def __call__(
+        self,
+        inputs: Any,
+        carry: Any = None,
+        *,
+        lengths: jax.Array | None = None,
+        reverse: bool = False,
+        truncate: int | None = None,
+        chunk: int | None = None,
+        method: str = "auto",
+        deterministic: bool = True,
+    ) -> Unrolled:
         """inputs [T, *batch, input_size], or what else the lowest cell takes; the other arguments are `unroll`'s.
 
         deterministic: False in training, when a layer that drops something draws its masks from the stream "dropout".
@@ -56,12 +67,13 @@ class RNN(nn.Module):
         """
         params = _parameters(self, self.layer, self.param_dtype)
         drops = not deterministic and layers.is_random(self.layer)
-        options = {"name": self.name, "key": self.make_rng("dropout") if drops else None} | options
+        key = self.make_rng("dropout") if drops else None
+        options = {"lengths": lengths, "truncate": truncate, "chunk": chunk, "method": method, "name": self.name}
+        if not reverse:
+            return layers.run(self.layer, params, inputs, carry, key=key, **options)
         if isinstance(self.layer, layers.Bidirectional | layers.Stack):
-            if options.pop("reverse", False):
-                raise ValueError(f"reverse is True but the layer is {self.layer!r}: only a cell has a direction")
-            return layers.run(self.layer, params, inputs, carry, **options)
-        return run_cell(self.layer, params, inputs, carry, **options)
+            raise ValueError(f"reverse is True but the layer is {self.layer!r}: only a cell has a direction")
+        return run_cell(self.layer, params, inputs, carry, key=key, reverse=True, **options)
 
 
 class RNNCell(nn.RNNCellBase):

@@ -118,6 +118,11 @@ class RecurrentDropout(_RandomSteps):
 
     def __post_init__(self):
         super().__post_init__()
+        inside = self.cell
+        while isinstance(inside, Wrapper):
+            if isinstance(inside, RecurrentDropout):
+                raise ValueError(f"cell of RecurrentDropout is {self.cell!r}, which drops there already: use one rate")
+            inside = inside.cell
         check_choice(self, "mask", ("sequence", "step"))
 
     def draw(self, key, params, inputs):

@@ -30,7 +30,7 @@ class Masked:
         return (x * self.mask) @ self.weights
 
     def __getitem__(self, index):
-        if not isinstance(index, tuple) or index[0] != slice(None):
+        if not isinstance(index, tuple) or index[0] not in (slice(None), Ellipsis):
             raise TypeError(f"[{index}] of masked weights {self.weights.shape}: only columns can be taken, [:, a:b]")
         return Masked(self.weights[index], self.mask)
 
@@ -46,6 +46,9 @@ class Transposed:
     def dot_from(self, d):
         """dot(d, self)."""
         return dot(d, self.weights) * self.mask
+
+    def __rmatmul__(self, d):
+        return (d @ self.weights) * self.mask
 
     def __getitem__(self, rows):
         return Transposed(self.weights[rows], self.mask)

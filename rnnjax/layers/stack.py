@@ -11,8 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Carry, Cell, Params, add_bias, check_choice, scale
-from rnnjax.cells.lstm_variants import normalize
+from rnnjax.cell import Carry, Cell, Params, add_bias, check_choice, normalize, scale
 from rnnjax.layers import wrappers
 from rnnjax.unroll import Unrolled, unroll
 from rnnjax.unroll.sequence import check_inputs, check_lengths, valid_steps, zero_where_not
@@ -197,13 +196,7 @@ def run_cell(
     if key is not None:
         inputs, _, _ = check_inputs(cell, params, inputs)  # while they are what a caller gave
         params, inputs = cell.randomize(key, params, inputs)
-    return unroll(cell, params, inputs, carry, name=name or _class_name(cell), **options)
-
-
-def _class_name(cell: Cell) -> str:
-    while isinstance(cell, wrappers.Wrapper):
-        cell = cell.cell
-    return type(cell).__name__.lower()
+    return unroll(cell, params, inputs, carry, name=name, **options)
 
 
 def _run(layer, params, inputs, carry, key, name, options):

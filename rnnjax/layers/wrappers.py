@@ -1,7 +1,9 @@
 """Cells around a cell. A wrapper is a Cell that does what the one inside does, but for what it overrides."""
 
 import dataclasses
+import functools
 
+import jax
 import jax.numpy as jnp
 
 from rnnjax.cell import Cell
@@ -38,6 +40,10 @@ class Wrapper(Cell):
     @property
     def readout(self):
         return self.cell.readout
+
+    @property
+    def label(self):
+        return self.cell.label
 
     @property
     def recurrent(self):
@@ -110,7 +116,20 @@ class LearnedCarry(Wrapper):
             raise ValueError(f"{self.cell!r} has a parameter {taken[0]} already: LearnedCarry would take its place")
         return params | start
 
+    def prepare(self, params):
+        return self.cell.prepare(self._without(params))
+
     def initial_carry(self, params, batch_shape=()):
-        start = self.cell.initial_carry(params, batch_shape)
+        start = self.cell.initial_carry(self._without(params), batch_shape)
         learned = {field: jnp.broadcast_to(params[f"{field}_0"], leaf.shape) for field, leaf in start._asdict().items()}
         return start._replace(**learned)
+
+    def _without(self, params):
+        """The parameters of the cell inside."""
+        return {name: leaf for name, leaf in params.items() if name not in self._own}
+
+    @functools.cached_property
+    def _own(self) -> tuple[str, ...]:
+        """The names of the parameters that stand for the carry's fields."""
+        start = jax.eval_shape(lambda key: self.cell.initial_carry(self.cell.init(key)), jax.random.key(0))
+        return tuple(f"{field}_0" for field in start._fields)

@@ -57,7 +57,7 @@ class RNN(nnx.Module):
         params, key = self.arrays(), self._key(rngs)
         if not reverse:
             return rnnjax.layers.run(self.layer, params, inputs, carry, key=key, name=self.name, **options)
-        if not isinstance(self.layer, Cell):
+        if isinstance(self.layer, rnnjax.layers.Bidirectional | rnnjax.layers.Stack):
             raise ValueError(f"reverse is True but the layer is {self.layer!r}: only a cell has a direction of its own")
         return run_cell(self.layer, params, inputs, carry, key, self.name, reverse=True, **options)
 
@@ -81,14 +81,23 @@ class RNN(nnx.Module):
 
 
 class Bidirectional(RNN):
-    """Two cells that read a sequence from both ends; see `rnnjax.layers.Bidirectional` and `RNN`."""
+    """Two cells that read a sequence from both ends: `RNN` of a `rnnjax.layers.Bidirectional`."""
 
-    def __init__(self, forward: Cell, backward: Cell, merge: str = "concat", **options: Any):
-        super().__init__(rnnjax.layers.Bidirectional(forward, backward, merge), **options)
+    def __init__(
+        self,
+        forward: Cell,
+        backward: Cell,
+        merge: str = "concat",
+        *,
+        rngs: nnx.Rngs,
+        name: str | None = None,
+        dtype: Any = jnp.float32,
+    ):
+        super().__init__(rnnjax.layers.Bidirectional(forward, backward, merge), rngs=rngs, name=name, dtype=dtype)
 
 
 class Stack(RNN):
-    """Layers on top of each other; see `rnnjax.layers.Stack` and `RNN`."""
+    """Layers on top of each other: `RNN` of a `rnnjax.layers.Stack`."""
 
     def __init__(
         self,
@@ -96,9 +105,12 @@ class Stack(RNN):
         *,
         residual: bool = False,
         layer_norm: bool = False,
-        **options: Any,
+        rngs: nnx.Rngs,
+        name: str | None = None,
+        dtype: Any = jnp.float32,
     ):
-        super().__init__(rnnjax.layers.Stack(tuple(layers), residual, layer_norm), **options)
+        stack = rnnjax.layers.Stack(tuple(layers), residual, layer_norm)
+        super().__init__(stack, rngs=rngs, name=name, dtype=dtype)
 
 
 def _as_module(params: dict[str, Any]) -> nnx.Dict:

@@ -26,6 +26,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import jaxprs_in_params
 
 from rnnjax.unroll import handlers
+from rnnjax.unroll.sequence import vary
 
 _TAG = "rnnjax.unroll"
 _RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
@@ -89,7 +90,7 @@ def _compiled(loss_fn: Callable, *, has_aux: bool, of_params: bool) -> Callable:
 
 def _differentiate(loss: Callable, params: Any, *, has_aux: bool, of_params: bool):
     found = discover(functools.wraps(loss)(lambda: loss(params)))
-    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), found)
+    zeros = jax.tree.map(lambda like: vary(jnp.zeros(like.shape, like.dtype), like), found)
 
     def perturbed(zeros, params):
         with _fresh_trace(), handlers.handling(_Perturb(zeros)):

@@ -45,13 +45,13 @@ def on_one(tree: Any) -> Any:
 def split(sums: Callable, mesh: Mesh) -> Callable:
     """`sums(params, key, batch)`, which adds up over the examples of a batch, with these split over the devices.
 
-    The parameters are the same everywhere; each device draws from a key of its own.
+    Parameters and key are the same everywhere: masks are drawn by a row's number in the whole batch (`rnnjax.layers`).
     """
 
     def of_share(params, key, batch):
         own = functools.partial(jax.lax.pcast, axis_name=_AXIS, to="varying")
         params = jax.tree.map(own, params)  # so that gradients are one's own until the psum
-        return jax.lax.psum(sums(params, jax.random.fold_in(key, jax.lax.axis_index(_AXIS)), batch), _AXIS)
+        return jax.lax.psum(sums(params, key, batch), _AXIS)
 
     def of_batch(params, key, batch):
         everywhere = PartitionSpec()

@@ -61,6 +61,11 @@ class Learner:
                 f"the model holds {'/'.join(map(str, held[0]))}, which is no parameter and would differ between "
                 f"{devices} devices: train it on one"
             )
+        if self._mesh is not None and any(isinstance(part, nnx.Dropout) for _, part in nnx.iter_graph(model)):
+            raise ValueError(
+                f"the model holds an nnx.Dropout, which would drop the same rows' units on all {devices} devices: take "
+                "rnnjax.layers.InputDropout, or train it on one"
+            )
 
     def init(self, key: jax.Array) -> TrainState:
         """The state before the first step. Its arrays are copies: a compiled call may take their memory."""

@@ -25,7 +25,7 @@ def reference_unroll(
     reverse: bool = False,
     truncate: int | None = None,
 ) -> Unrolled:
-    """The same arguments, result and errors as `unroll`; lengths must be known, not traced."""
+    """What `unroll` computes, with its result and errors; lengths must be known, not traced."""
     check_steps("truncate", truncate)
     inputs, time, batch_shape = check_inputs(cell, params, inputs)
     carry = check_carry(cell, params, carry, batch_shape)
@@ -53,7 +53,7 @@ def _run(cell, params, inputs, carry, length, time, reverse, truncate):
         carries[length:] = [carry] * (time - length)
     order = range(length - 1, -1, -1) if reverse else range(length)
     for t in order:
-        crosses = t + 1 < time and (t + 1) % truncate == 0 if reverse else t > 0 and t % truncate == 0
+        crosses = t + 1 < length and (t + 1) % truncate == 0 if reverse else t > 0 and t % truncate == 0
         if crosses:
             carry = jax.lax.stop_gradient(carry)
         z = cell.project(params, jax.tree.map(lambda leaf, t=t: leaf[t], inputs))

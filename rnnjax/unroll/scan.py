@@ -4,6 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from rnnjax.cell import Carry, Cell, Params, parameter_dtype
 from rnnjax.unroll import handlers
@@ -76,9 +77,9 @@ def unroll(
     handler = handlers.current()
     perturbation = None
     if handler is not None:
-        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((time, *leaf.shape), leaf.dtype), carry)
-        perturbation = handler.perturbation(name or type(cell).__name__.lower(), like)
-    own = method == "auto" and getattr(cell, "brings_backward", False)
+        like = jax.tree.map(lambda leaf: jax.typeof(jnp.broadcast_to(leaf, (time, *leaf.shape))), carry)
+        perturbation = handler.perturbation(name or getattr(cell, "label", type(cell).__name__.lower()), like)
+    own = method == "auto" and getattr(cell, "brings_backward", False) and _all_floating(params)
     run = functools.partial(_run, cell, scan_with_own_backward if own else scan_carries, params, reverse)
     if chunk is not None:
         whole = jax.checkpoint(run, prevent_cse=False)
@@ -91,6 +92,10 @@ def unroll(
     if handler is not None:
         carries = handler.carries(carries)
     return Unrolled(outputs, final, carries)
+
+
+def _all_floating(params) -> bool:
+    return all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(params))
 
 
 def _run(cell, scan, params, reverse, carry, sequences):

@@ -165,5 +165,7 @@ def vary(tree: Any, like: Any) -> Any:
     return jax.tree.map(cast, tree) if axes else tree
 
 
-def _varies_over(leaf: jax.Array) -> frozenset:
-    return jax.typeof(leaf).manual_axis_type.varying
+def _varies_over(leaf: Any) -> frozenset:
+    """The mesh axes that an array, or an array's type, varies over."""
+    kind = leaf if hasattr(leaf, "manual_axis_type") else jax.typeof(leaf)
+    return kind.manual_axis_type.varying

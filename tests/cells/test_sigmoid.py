@@ -20,9 +20,10 @@ def test_relative_error(dtype, tolerance, x64):
     np.testing.assert_allclose(slope, (exact * (1 - exact))[x < 0], rtol=4 * tolerance)
 
 
-def test_far_ends_and_what_is_not_finite():
-    got = sigmoid(jnp.array([-jnp.inf, -1e30, 0.0, 1e30, jnp.inf, jnp.nan]))
-    np.testing.assert_array_equal(got, [0, 0, 0.5, 1, 1, np.nan])
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
+def test_far_ends_and_what_is_not_finite(dtype, x64):
+    got = sigmoid(jnp.array([-jnp.inf, -6e4, 0.0, 12, 100, 6e4, jnp.inf, jnp.nan], dtype)).astype(jnp.float32)
+    np.testing.assert_allclose(got, [0, 0, 0.5, 1, 1, 1, 1, np.nan], rtol=1e-5)
     np.testing.assert_array_equal(jax.vmap(jax.grad(sigmoid))(jnp.array([-1e30, 0.0, 1e30])), [0, 0.25, 0])
 
 

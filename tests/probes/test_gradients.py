@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -350,3 +353,29 @@ def test_the_unrolls_of_an_inner_probe_are_its_own():
         return unroll(ALL[0], params, inputs, name="outer").outputs.sum() + jnp.square(inner["inner"].h).sum()
 
     assert list(probes.carry_gradients(loss)(params, inputs)) == ["outer"]
+
+
+def test_inside_shard_map_every_device_has_its_own_rows():
+    """In a process of its own: the number of devices is set before JAX starts."""
+    code = """
+        import jax, jax.numpy as jnp
+        from jax.sharding import AxisType, PartitionSpec as P
+        from rnnjax import probes, unroll
+        from rnnjax.cells import LSTM, MGU
+        from rnnjax.testing import TOLERANCE, assert_close
+        jax.config.update("jax_num_cpu_devices", 2)
+        jax.config.update("jax_enable_x64", True)
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+        inputs = jax.random.normal(jax.random.key(1), (5, 4, 3), jnp.float64)
+        for cell in (LSTM(3, 4), MGU(3, 4)):
+            params = cell.init(jax.random.key(0), jnp.float64)
+            def loss(params, inputs):
+                return jnp.square(unroll(cell, params, inputs, name="it").outputs).sum()
+            probe = probes.carry_gradients(loss)
+            specs = dict(in_specs=(P(), P(None, "data")), out_specs=P(None, "data"))
+            split = jax.jit(jax.shard_map(probe, mesh=mesh, **specs))(params, inputs)
+            assert_close(split, probe(params, inputs), TOLERANCE["float64"], str(cell))
+        print("own")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.stdout.strip() == "own", done.stderr

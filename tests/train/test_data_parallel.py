@@ -25,6 +25,7 @@ def test_the_numbers_are_those_of_one_device(tmp_path):
         import sys, pathlib, jax, numpy as np
         sys.path.insert(0, "tests/train")
         from rnnjax.cells import LSTM
+        from rnnjax.layers import DropConnect, InputDropout, RecurrentDropout, Zoneout
         from rnnjax.tasks import Adding
         from rnnjax.train.build import make_model
         from rnnjax.train.config import TrainConfig
@@ -34,13 +35,19 @@ def test_the_numbers_are_those_of_one_device(tmp_path):
         from test_loop import Sums
         use_devices(4)
         jax.config.update("jax_enable_x64", True)
-        for task in (Adding(6), Sums()):
+        task = Adding(6)
+        inside = LSTM(task.input_size, 3)
+        for cell, task in (
+            (inside, task),
+            (InputDropout(RecurrentDropout(inside, 0.3), 0.5), task),
+            (DropConnect(Zoneout(inside, 0.3), 0.5), task),
+            (LSTM(1, 3), Sums()),
+        ):
             found = []
             for devices in (1, 2, 4):
                 config = TrainConfig(steps=6, steps_per_call=3, batch_size=4, eval_every=6, eval_batch=8, log_every=3)
                 config.devices = devices
-                cell = LSTM(task.input_size, 3)
-                folder = pathlib.Path({str(tmp_path)!r}) / f"{{type(task).__name__}}{{devices}}"
+                folder = pathlib.Path({str(tmp_path)!r}) / f"{{type(task).__name__}}{{type(cell).__name__}}{{devices}}"
                 found.append(train(make_model(cell, task, 0), task, config, folder))
             for other in found[1:]:
                 assert_close(jax.device_get(other.state.params), jax.device_get(found[0].state.params), 1e-5)
@@ -49,8 +56,8 @@ def test_the_numbers_are_those_of_one_device(tmp_path):
         print("same")
     """
     assert run(code).strip() == "same"
-    rows = [json.loads(line) for line in (tmp_path / "Adding4" / "metrics.jsonl").read_text().splitlines()]
-    one = [json.loads(line) for line in (tmp_path / "Adding1" / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "AddingLSTM4" / "metrics.jsonl").read_text().splitlines()]
+    one = [json.loads(line) for line in (tmp_path / "AddingLSTM1" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [row["step"] for row in one]
 
 
@@ -78,6 +85,31 @@ def test_a_step_has_one_all_reduce_for_every_cell():
         print("one")
     """
     assert run(code).strip() == "one"
+
+
+def test_what_devices_would_do_differently_is_refused():
+    code = """
+        from flax import nnx
+        from rnnjax.cells import Elman
+        from rnnjax.nn import SequenceModel
+        from rnnjax.tasks import Adding
+        from rnnjax.train.config import TrainConfig
+        from rnnjax.train.devices import use_devices
+        from rnnjax.train.optimizer import make_optimizer
+        from rnnjax.train.step import Learner
+        use_devices(2)
+        class Dropping(SequenceModel):
+            def __init__(self, part):
+                super().__init__(Elman(2, 3), 1, reads_last=True, rngs=nnx.Rngs(0))
+                self.part = part
+        for part in (nnx.Dropout(0.5), nnx.BatchNorm(3, rngs=nnx.Rngs(0))):
+            try:
+                Learner(Dropping(part), Adding(6), make_optimizer(TrainConfig()), devices=2)
+            except ValueError as error:
+                print(error)
+    """
+    dropout, statistics = run(code).splitlines()
+    assert "holds an nnx.Dropout" in dropout and "part/mean" in statistics and "on one" in dropout and statistics
 
 
 def test_a_batch_is_shared_out_evenly():
