@@ -27,7 +27,7 @@ WRAPPERS = {
     "input": lambda cell: InputDropout(cell, 0.4),
     "input a step": lambda cell: InputDropout(cell, 0.4, "step"),
     "recurrent": lambda cell: RecurrentDropout(cell, 0.4),
-    "recurrent a step": lambda cell: RecurrentDropout(cell, 0.4, "step"),
+    "recurrent a step": lambda cell: RecurrentDropout(cell, 0.2, "step"),
     "zoneout": lambda cell: Zoneout(cell, 0.3),
     "drop connect": lambda cell: DropConnect(cell, 0.4),
     "learned": LearnedCarry,
