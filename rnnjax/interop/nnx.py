@@ -24,6 +24,7 @@ from rnnjax.interop.flax_common import (
     find_layout,
     run_step,
 )
+from rnnjax.nn.rnn import as_module
 from rnnjax.unroll.sequence import cast
 
 _SIZES = ("in_features", "hidden_features")
@@ -45,7 +46,7 @@ class RNNCell(nnx.RNNCellBase):
     def __init__(self, cell: Cell, *, rngs: nnx.Rngs):
         check_steps_alone(cell, "rnnjax.nn.RNN")
         self.cell = cell
-        self.params = _as_module(cell.init(rngs.params()))
+        self.params = as_module(cell.init(rngs.params()))
 
     def __call__(self, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
         """One step from inputs [*batch, input_size]: (carry, output [*batch, output_size])."""
@@ -187,7 +188,3 @@ def _number_keys(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     return {int(key) if key.isdigit() else key: _number_keys(value) for key, value in tree.items()}
-
-
-def _as_module(params: dict[str, Any]) -> nnx.Dict:
-    return nnx.Dict({name: _as_module(v) if isinstance(v, dict) else nnx.Param(v) for name, v in params.items()})

@@ -31,7 +31,7 @@ class RNN(nnx.Module):
     ):
         self.layer = layer
         self.name = name
-        self.params = _as_module(layer.init(rngs.params(), dtype))
+        self.params = as_module(layer.init(rngs.params(), dtype))
         self.deterministic = False
 
     def __call__(
@@ -113,5 +113,6 @@ class Stack(RNN):
         super().__init__(stack, rngs=rngs, name=name, dtype=dtype)
 
 
-def _as_module(params: dict[str, Any]) -> nnx.Dict:
-    return nnx.Dict({k: _as_module(v) if isinstance(v, dict) else nnx.Param(v) for k, v in params.items()})
+def as_module(params: dict[str, Any]) -> nnx.Dict:
+    """Nested parameters as an NNX module that holds nnx.Params of their names."""
+    return nnx.Dict({k: as_module(v) if isinstance(v, dict) else nnx.Param(v) for k, v in params.items()})

@@ -68,10 +68,15 @@ class Task:
         return {}
 
 
+def sum_and_count(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(sum of the values where mask is 1, how many these are); what is masked has a gradient of 0, NaN included."""
+    return jnp.sum(jnp.where(mask > 0, values, 0)), jnp.sum(mask)
+
+
 def reduce_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
     """The mean of values where mask is 1; 0, with a gradient of 0, where nothing counts."""
-    kept = jnp.where(mask > 0, values, 0)
-    return jnp.sum(kept) / jnp.maximum(jnp.sum(mask), 1)
+    total, count = sum_and_count(values, mask)
+    return total / jnp.maximum(count, 1)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 
 from rnnjax.tasks import Batch, Task
+from rnnjax.tasks.base import sum_and_count
 from rnnjax.train.devices import make_mesh, on_all, split
 
 INIT, DATA, MODEL, EVALUATION, PROBE = range(5)
@@ -110,8 +111,8 @@ class Learner:
             model = nnx.merge(self._train_graph, params, variables, copy=True)
             outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(key))
             _, _, after = nnx.split(model, nnx.Param, ...)
-            losses = jnp.where(batch.mask > 0, self.task.loss(outputs, batch), 0)
-            return jnp.sum(losses), (jnp.sum(batch.mask), after)
+            total, count = sum_and_count(self.task.loss(outputs, batch), batch.mask)
+            return total, (count, after)
 
         (total, (count, after)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
         return (total, count), gradients, after
@@ -125,9 +126,7 @@ class Learner:
         """{name: (sum, count)} of the loss and the task's metrics over a batch, to be added up over batches."""
         outputs = self.apply(params, variables, batch)
         scored = {"loss": (self.task.loss(outputs, batch), batch.mask), **self.task.metrics(outputs, batch)}
-        return {
-            name: (jnp.sum(jnp.where(mask > 0, values, 0)), jnp.sum(mask)) for name, (values, mask) in scored.items()
-        }
+        return {name: sum_and_count(values, mask) for name, (values, mask) in scored.items()}
 
     @property
     def tensor_names(self) -> list[str]:
