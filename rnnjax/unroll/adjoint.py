@@ -76,7 +76,8 @@ def _forward(cell, params, carry, inputs, valid, perturbation, reverse):
     asked = _asked(inputs)
     given = custom_vjp_primal_tree_values((params, carry, inputs, valid, perturbation))
     params, carry, inputs, valid, perturbation = given
-    final, (carries, kept) = project_and_scan(cell, cell.step_and_keep, *given, reverse)
+    # A perturbation is zero: its gradient is asked for, and adding it would read as much memory as the carries take.
+    final, (carries, kept) = project_and_scan(cell, cell.step_and_keep, params, carry, inputs, valid, None, reverse)
     perturbed = None if perturbation is None else ()  # a structure, since a residual that is a value would be traced
     return (final, carries), (params, carry, inputs, asked, kept, valid, perturbed, carries)
 

@@ -247,9 +247,9 @@ def test_drop_connect_is_the_cell_with_masked_matrices(x64):
     assert_close(run(cell, params, inputs, key=KEY), want, TOLERANCE["float64"])
 
 
-def test_drop_connect_of_a_matrix_that_is_prepared(x64):
+def test_drop_connect_twice_of_a_matrix_that_is_prepared(x64):
     inside = Elman(3, 4, orthogonal=True)
-    cell = DropConnect(inside, 0.5)
+    cell = DropConnect(DropConnect(inside, 0.3), 0.3)
     params, inputs = made(cell, key=KEY)
     mask = params.pop("W_hh.mask")
     prepared = inside.prepare(params)
@@ -321,6 +321,21 @@ def test_grad_of_grad(inside, x64):
         return jax.jit(jax.grad(of_loss))(params)
 
     assert_close(slope("auto"), slope("scan"), TOLERANCE["float64"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Strict(Elman):
+    """A user's cell that looks at all of its parameters."""
+
+    def prepare(self, params):
+        assert params.keys() == {"W_ih", "W_hh", "b"}
+        return params
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_the_cell_inside_is_given_its_own_parameters_alone(key):
+    cell = Zoneout(DropConnect(LearnedCarry(Strict(3, 4)), 0.3), 0.3)
+    jax.eval_shape(lambda inputs: run(cell, cell.init(KEY), inputs, key=key), jnp.ones((5, 2, 3)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,8 +415,8 @@ def test_a_rate_is_at_least_0_and_below_1(rate):
         (lambda: InputDropout(0.1, GRU(3, 4)), TypeError, "cell of InputDropout is 0.1: expected a Cell"),
         (lambda: run(Zoneout(LSTM(3, 4), (0.1,)), *made(LSTM(3, 4), dtype=jnp.float32)), ValueError,
          r"rate of Zoneout is \(0.1,\): expected one number, or one for each of h, c"),
-        (lambda: run(InputDropout(GRU(3, 4), 0.1), GRU(3, 4).init(KEY), jnp.ones((5, 2, 4)), key=KEY), ValueError,
-         r"inputs have 4 features \(shape \(5, 2, 4\)\) but InputDropout.* has input_size 3"),
+        (lambda: run(RecurrentDropout(GRU(3, 4), 0.1), GRU(3, 4).init(KEY), jnp.ones((5, 2, 4)), key=KEY), ValueError,
+         r"inputs have 4 features \(shape \(5, 2, 4\)\) but RecurrentDropout.* has input_size 3"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(make, error, message):
