@@ -233,7 +233,7 @@ def _run_stack(stack, params, inputs, carry, key, name, options):
             outputs = _normalised(params[f"norm_{i}"], outputs)
         if stack.residual:
             outputs = outputs + jnp.asarray(jax.tree.leaves(below)[0]).astype(outputs.dtype)
-        if options["lengths"] is not None:
+        if options["lengths"] is not None and (stack.layer_norm or stack.residual):  # else they are 0 at pads already
             lengths = check_lengths(options["lengths"], outputs.shape[0], outputs.shape[1:-1])
             outputs = zero_where_not(valid_steps(lengths, outputs.shape[0]), outputs)
     return Unrolled(outputs, tuple(result.carry for result in results), tuple(result.carries for result in results))
