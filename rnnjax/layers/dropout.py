@@ -180,7 +180,7 @@ def recurrent_weights(cell: Cell, params: Any) -> dict[str, jax.ShapeDtypeStruct
     found = {name: prepared[name] for name in cell.recurrent if name in prepared}
     wrong = [name for name in cell.recurrent if name not in found or found[name].ndim not in (1, 2)]
     if wrong or not found:
-        shapes = {name: leaf.shape for name, leaf in prepared.items()}
+        shapes = jax.tree.map(lambda leaf: leaf.shape, prepared)  # parameters may be nested
         raise ValueError(
             f"recurrent of {cell!r} is {cell.recurrent}: expected the names of the matrices that its carry is "
             f"multiplied with, among {shapes}"

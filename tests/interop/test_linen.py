@@ -340,3 +340,11 @@ def test_the_trainer_takes_them(tmp_path):
     trained = train(model, task, config, tmp_path)
     assert trained.scores["test"]["loss"] < 0.5 * task.chance
     assert "LinenCell(LSTMCell(features=8), input_size=2)" in repr(model)
+
+
+@pytest.mark.parametrize("wrapper", [layers.DropConnect, layers.RecurrentDropout])
+def test_a_wrapper_that_needs_the_recurrent_matrices_by_name_says_so(wrapper):
+    cell = wrapper(LinenCell(nn.GRUCell(4), 3), 0.5)
+    params = cell.init(jax.random.key(0))
+    with pytest.raises(ValueError, match="recurrent of LinenCell.*expected the names of the matrices"):
+        cell.randomize(jax.random.key(1), params, jnp.zeros((5, 2, 3)))
