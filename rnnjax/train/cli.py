@@ -40,7 +40,8 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from rnnjax.train.config import Leaf, UsageError, check_choice, leaves, read
-from rnnjax.train.devices import use_devices
+from rnnjax.train.devices import start
+from rnnjax.train.signals import RESUME, Interrupted
 
 PRESETS = ("quick", "full")
 HELP = ("h", "?", "help", "helpshort", "helpfull", "helpxml")
@@ -48,6 +49,7 @@ OWN = (
     Leaf("workdir", str, help="the folder that the run writes to and goes on from; required"),
     Leaf("config", str, help="the variant, or variant:preset"),
     Leaf("preset", str, help="how long the run is", choices=PRESETS),
+    Leaf("init_from", str, default="", help="the folder of a finished training, whose best parameters are the start"),
     Leaf("debug", bool, default=False, help="show the traceback of every error"),
 )
 FLAG = re.compile(r"--?[A-Za-z?]")  # not -1 nor -.5, which are values
@@ -71,7 +73,7 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
 
     Raises SystemExit: 2 after a UsageError, 1 after an OSError, an exception whose class says
     `user_error = True` (bad data) or sizes that are too large for the memory or for a number, 130 after Ctrl-C,
-    each with a line or two on stderr. Any other exception is a bug and keeps its traceback.
+    RESUME (75) where a signal asked the run to save and end, each with a line or two on stderr. Any other exception is a bug and keeps its traceback.
     """
     logging.getLogger("jax").setLevel(logging.WARNING)  # absl shows INFO: that jax looked for a TPU is no news
     parser = functools.partial(parse_or_exit, get_config=get_config, doc=doc, variants=variants)
@@ -95,9 +97,13 @@ def parse_or_exit(argv: list[str], get_config: Callable, *, doc: str, variants: 
 def call(main: Callable, parsed: Parsed) -> int:
     """Calls `main(config, workdir)`: the exit status. Prints what the user can mend, raises what is a bug."""
     try:
-        use_devices(getattr(getattr(parsed.config, "train", None), "devices", 1))
+        if hasattr(parsed.config, "train"):
+            start(parsed.config.train)
         status = main(parsed.config, parsed.workdir)
         return 0 if status is None else status
+    except Interrupted as interrupted:
+        print(interrupted, file=sys.stderr)
+        return RESUME
     except KeyboardInterrupt:
         kept = f"{parsed.workdir} keeps what is finished, and the same command goes on from there"
         print(f"interrupted: {kept if parsed.workdir.exists() else 'nothing was saved yet'}", file=sys.stderr)
@@ -246,6 +252,11 @@ def _unknown(flag: str, known: dict[str, Leaf]) -> str:
 def _define(config: Any, values: dict[str, Any]) -> Parsed:
     """Defines the flags, apart from those of the process, and parses arguments made of the checked values."""
     config, defined = copy.deepcopy(config), flags.FlagValues()
+    values = dict(values)
+    if init_from := values.pop("init_from", ""):
+        if not hasattr(config, "train"):
+            raise UsageError("--init_from is given, but this experiment trains nothing")
+        config.train.init_from = init_from
     argv = ["rnnjax"]
     for flag, value in values.items():
         if value is None:  # which ml_collections has no text for

@@ -12,9 +12,11 @@ read from the line `name: text` of the class's docstring.
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import math
 import re
+import signal
 import types
 import typing
 from typing import Any
@@ -26,8 +28,13 @@ class UsageError(ValueError):
     user_error = True
 
 
-OPTIMIZERS = ("adam", "sgd", "rmsprop")
-SCHEDULES = ("constant", "cosine")
+OPTIMIZERS = ("adam", "adamw", "sgd", "momentum", "rmsprop")
+SCHEDULES = ("constant", "cosine", "linear", "exponential", "inverse_sqrt")
+PRECISIONS = ("float32", "bfloat16")
+NON_FINITE = ("stop", "skip", "count")
+
+_HOW = {"how": True}
+"""Marks a field that says how a run is carried out and not which one it is: it may differ when a run goes on."""
 
 
 @dataclasses.dataclass
@@ -38,54 +45,175 @@ class ModelConfig:
 
 
 @dataclasses.dataclass
+class CheckpointConfig:
+    """every_minutes: the longest time between two saves; 0 for none by the clock.
+    every_steps: steps between saves, a multiple of steps_per_call; 0 for none by the step.
+    keep: how many of the latest saves, and of the best, are kept.
+    signals: upon which the run saves, ends with status 75 and can go on.
+    """
+
+    every_minutes: float = 1.0  # what a kill costs at most; a save costs milliseconds
+    every_steps: int = 0
+    keep: int = 2  # where the newest is damaged, the one before is used
+    signals: tuple[str, ...] = ("SIGTERM", "SIGUSR2")  # what Slurm and submitit send; NCCL takes SIGUSR1
+
+
+@dataclasses.dataclass
+class DistributedConfig:
+    """processes: how many train together, each started with the same command but for `process`.
+    process: which of them this is, from 0.
+    coordinator: HOST:PORT of process 0, where they meet.
+    """
+
+    processes: int = 1
+    process: int = 0
+    coordinator: str = "localhost:12355"
+
+
+@dataclasses.dataclass
+class ReplicasConfig:
+    """seeds: how many seeds train together, from config.train.seed on.
+    learning_rate, clip_norm, weight_decay, weight_noise, omega: values that train together in place of the one in
+        config.train; of several lists, every combination, with every seed.
+    gain, forget_bias: values of the cell's own field that train together.
+    """
+
+    seeds: int = 1
+    learning_rate: tuple[float, ...] = ()
+    clip_norm: tuple[float, ...] = ()
+    weight_decay: tuple[float, ...] = ()
+    weight_noise: tuple[float, ...] = ()
+    omega: tuple[float, ...] = ()
+    gain: tuple[float, ...] = ()
+    forget_bias: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass
 class TrainConfig:
     """steps: updates of the parameters, a multiple of steps_per_call.
-    steps_per_call: updates in one compiled call; rows, evaluations and probes stand between calls.
+    epochs: passes over the corpus, in place of steps; rounded up to a whole call.
+    minutes: the run ends after this time of training even if steps are left, in all that it was carried out in; 0 for
+        no end by the clock. The one setting under which the same command does not give the same bits.
+    steps_per_call: updates in one compiled call; rows, evaluations, saves and probes stand between calls.
     batch_size: examples in an update.
+    accumulate: into how many parts a batch is split, one after the other, to fit into memory; the update is the same.
+    window: steps of time in an update, 0 for whole sequences: longer ones are trained window by window, in order, each
+        with the carry that the one before ended with (truncated backpropagation through time).
     optimizer: how a gradient becomes an update.
-    learning_rate: the optimizer's step size, at the start.
-    schedule: how the step size goes on: as it is, or down to 0 along half a cosine.
+    learning_rate: the optimizer's step size, at its highest.
+    momentum: of the optimizer momentum (Polyak 1964).
+    weight_decay: of adamw, what a parameter loses in an update, times the step size.
+    schedule: how the step size goes on after the warm-up: as it is, or down over the steps that are left, along half a
+        cosine or a line to 0, by a constant factor to a hundredth, or with the root of the steps.
+    warmup_steps: updates in which the step size grows along a line from 0.
     clip_norm: the largest global norm of a gradient, longer ones are scaled down to it; 0 turns it off.
+    clip_value: the largest magnitude of a gradient's entry; 0 turns it off.
+    clip_adaptive: the largest norm of the gradient of a unit's weights over that of the weights; 0 turns it off.
+    omega: strength of the regulariser that keeps the norm of dL/dcarry_t from one step to the one before; 0 turns it
+        off.
+    weight_noise: standard deviation of the noise added to all parameters in a training step; 0 turns it off.
+    ema: decay of the moving average of the parameters that is evaluated in their place; 0 turns it off.
+    precision: of the computation; parameters, optimizer and the sums over a batch stay in float32.
+    nonfinite: on a loss or gradient that is not finite, stop, skip the update and count it, or count alone.
+    patience: evaluations without a lower loss (on the validation split where there is one) until the run ends; 0 for
+        no end.
     eval_every: steps between evaluations, a multiple of steps_per_call.
     eval_batch: examples of an evaluation.
     log_every: steps between rows of metrics.jsonl, a multiple of steps_per_call.
     seed: the root of every random draw.
-    devices: how many share a batch, whose size is a multiple of it; on a CPU the host is split into as many.
+    devices: how many train together, replicas first and then shares of a batch, whose size is a multiple of the number
+        of shares; on a CPU the host is split into as many.
+    profile: whether the second call is traced by jax.profiler, into WORKDIR/profile.
+    tensorboard, wandb: whether the rows are written there too (offline), into WORKDIR/tensorboard or WORKDIR/wandb.
     """
 
     steps: int = 2000  # a start; every experiment sets its own
-    steps_per_call: int = 50  # spares most of the dispatch, and progress is still seen
+    epochs: int = 0
+    minutes: float = dataclasses.field(default=0.0, metadata=_HOW)
+    steps_per_call: int = dataclasses.field(default=50, metadata=_HOW)  # little dispatch, and progress is still seen
     batch_size: int = 32  # a gradient of little noise at a price that a CPU can pay
+    accumulate: int = 1
+    window: int = 0
     optimizer: str = dataclasses.field(default="adam", metadata={"choices": OPTIMIZERS})  # forgiving
     learning_rate: float = 1e-3  # Adam's own default (Kingma, Ba 2015)
+    momentum: float = 0.9  # the usual one
+    weight_decay: float = 1e-2  # AdamW's own default (Loshchilov, Hutter 2019)
     schedule: str = dataclasses.field(default="constant", metadata={"choices": SCHEDULES})  # no end to tune
+    warmup_steps: int = 0
     clip_norm: float = 1.0  # an exploding gradient costs one short step, not the run (Pascanu et al. 2013)
+    clip_value: float = 0.0
+    clip_adaptive: float = 0.0
+    omega: float = 0.0
+    weight_noise: float = 0.0
+    ema: float = 0.0
+    precision: str = dataclasses.field(default="float32", metadata={"choices": PRECISIONS})
+    nonfinite: str = dataclasses.field(default="stop", metadata={"choices": NON_FINITE})  # nothing wrong in silence
+    patience: int = 0
     eval_every: int = 500  # four points on the curve of a default run
     eval_batch: int = 256  # the standard error of an accuracy is then 3% at most
     log_every: int = 50  # once a call
     seed: int = 0  # any fixed number: the same command gives the same bits
-    devices: int = 1  # the same numbers on every machine; more change the rounding
+    devices: int = dataclasses.field(default=1, metadata=_HOW)  # more change the rounding
+    profile: bool = dataclasses.field(default=False, metadata=_HOW)
+    tensorboard: bool = dataclasses.field(default=False, metadata=_HOW)
+    wandb: bool = dataclasses.field(default=False, metadata=_HOW)
+    checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig, metadata=_HOW)
+    distributed: DistributedConfig = dataclasses.field(default_factory=DistributedConfig, metadata=_HOW)
+    init_from: str = dataclasses.field(default="", metadata={"flag": False})  # set by --init_from
+
+
+HOW = tuple(f"train.{field.name}" for field in dataclasses.fields(TrainConfig) if field.metadata.get("how"))
+"""Where the fields stand in an experiment's config that may differ when its run goes on."""
 
 
 def validate(train: TrainConfig) -> None:
     """Raises UsageError, naming flag and value, where a field is out of range or a period does not fit."""
-    for name in ("steps", "steps_per_call", "batch_size", "eval_every", "eval_batch", "log_every", "devices"):
+    whole = ("steps", "steps_per_call", "batch_size", "accumulate", "eval_every", "eval_batch", "log_every", "devices")
+    for name in whole:
         _expect(train, name, getattr(train, name) >= 1, "a whole number of at least 1")
+    for name in ("epochs", "window", "warmup_steps", "patience"):
+        _expect(train, name, getattr(train, name) >= 0, "a whole number of at least 0")
     for name in ("steps", "eval_every", "log_every"):
         fits = getattr(train, name) % train.steps_per_call == 0
         _expect(train, name, fits, f"a multiple of steps_per_call ({train.steps_per_call})")
-    shared = train.batch_size % train.devices == 0
-    _expect(train, "batch_size", shared, f"a multiple of the number of devices ({train.devices})")
-    _expect(train, "optimizer", train.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}")
-    _expect(train, "schedule", train.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}")
-    _expect(train, "learning_rate", 0 < train.learning_rate < float("inf"), "a number above 0")
-    _expect(train, "clip_norm", 0 <= train.clip_norm < float("inf"), "a number above 0, or 0 for no clipping")
+    parts = train.batch_size % train.accumulate == 0
+    _expect(train, "batch_size", parts, f"a multiple of accumulate ({train.accumulate})")
+    for name, choices in (
+        ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("precision", PRECISIONS), ("nonfinite", NON_FINITE)
+    ):  # fmt: skip
+        _expect(train, name, getattr(train, name) in choices, f"one of {', '.join(choices)}")
+    _expect(train, "learning_rate", 0 < train.learning_rate < math.inf, "a number above 0")
+    for name in ("minutes", "clip_norm", "clip_value", "clip_adaptive", "omega", "weight_noise", "weight_decay"):
+        _expect(train, name, 0 <= getattr(train, name) < math.inf, "a number above 0, or 0 to turn it off")
+    for name in ("momentum", "ema"):
+        _expect(train, name, 0 <= getattr(train, name) < 1, "a number from 0 to below 1")
+    _expect(
+        train, "warmup_steps", train.warmup_steps < train.steps or train.epochs > 0, f"fewer than steps ({train.steps})"
+    )
     _expect(train, "seed", 0 <= train.seed < 2**32, "a whole number from 0 to 4294967295")  # 32 bits of a key
+    _validate_checkpoint(train)
+    hosts = train.distributed
+    _expect(train, "distributed.processes", hosts.processes >= 1, "a whole number of at least 1")
+    _expect(train, "distributed.process", 0 <= hosts.process < hosts.processes, f"0 to {hosts.processes - 1}")
+    shared = train.devices % hosts.processes == 0
+    _expect(train, "devices", shared, f"a multiple of the number of processes ({hosts.processes})")
+
+
+def _validate_checkpoint(train: TrainConfig) -> None:
+    saves = train.checkpoint
+    _expect(train, "checkpoint.every_minutes", 0 <= saves.every_minutes < math.inf, "a number of at least 0")
+    fits = saves.every_steps >= 0 and saves.every_steps % train.steps_per_call == 0
+    _expect(train, "checkpoint.every_steps", fits, f"a multiple of steps_per_call ({train.steps_per_call}), or 0")
+    _expect(train, "checkpoint.keep", saves.keep >= 1, "a whole number of at least 1")
+    for name in saves.signals:
+        known = hasattr(signal, name) and name.startswith("SIG") and name not in ("SIGKILL", "SIGSTOP")
+        _expect(train, "checkpoint.signals", known, f"names of signals that can be caught, and not {name!r}")
 
 
 def _expect(train: TrainConfig, name: str, holds: bool, expected: str) -> None:
     if not holds:
-        raise UsageError(f"--config.train.{name} is {getattr(train, name)}: expected {expected}")
+        value = functools.reduce(getattr, name.split("."), train)
+        raise UsageError(f"--config.train.{name} is {value}: expected {expected}")
 
 
 def derive(cls: type, /, *, leave_out: tuple[str, ...] = (), name: str | None = None, **defaults) -> type:
@@ -162,10 +290,15 @@ class Leaf:
 
 
 def leaves(config: Any, prefix: str = "config") -> list[Leaf]:
-    """The fields of a config and its groups, in order. Raises TypeError for a field that no flag can set."""
+    """The fields of a config and its groups, in order; those marked `metadata={"flag": False}` are left out.
+
+    Raises TypeError for a field that no flag can set.
+    """
     found = []
     helps = field_helps(type(config))
     for field in dataclasses.fields(config):
+        if not field.metadata.get("flag", True):
+            continue
         flag, value = f"{prefix}.{field.name}", getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             found += leaves(value, flag)

@@ -1,68 +1,128 @@
-"""A training step over several devices: each takes a share of the batch, and one all-reduce adds up what they found."""
+"""Where a training runs: one mesh of devices, (replica, data).
+
+Replicas take the devices first, as many as divide both numbers; what is left splits every batch. On each device the
+replicas that are its own run one after the other on a CPU, where that is fastest, and as one batch on an accelerator.
+"""
 
 import contextlib
-import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from rnnjax.tasks import Batch
-from rnnjax.train.config import UsageError
+from rnnjax.train.config import TrainConfig, UsageError
 
-_AXIS = "data"
+REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
 
-def use_devices(count: int) -> None:
-    """Lets JAX find `count` devices: on a CPU the host is split into as many, which has to be said before JAX starts.
+def start(config: TrainConfig) -> None:
+    """Lets JAX find the devices of a config, of this process and of the others. Called before JAX is used.
 
-    Raises UsageError where there are fewer.
+    On a CPU the host is split into as many. Raises UsageError where there are fewer, where the others can't be met, and
+    where JAX has started on its own.
     """
-    if count == 1:
-        return
-    with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
-        jax.config.update("jax_num_cpu_devices", count)
-    if len(jax.devices()) < count:
-        raise UsageError(f"devices is {count}: JAX runs with {len(jax.devices())} ({jax.devices()[0].device_kind})")
+    hosts = config.distributed
+    if config.devices > 1:
+        with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
+            jax.config.update("jax_num_cpu_devices", config.devices // hosts.processes)
+    if hosts.processes > 1 and not jax.distributed.is_initialized():
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        try:
+            jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.process)
+        except (RuntimeError, ValueError) as error:
+            told = str(error).partition("\n")[0]
+            raise UsageError(
+                f"process {hosts.process} of {hosts.processes} did not meet the others at {hosts.coordinator} "
+                f"(--config.train.distributed.coordinator): {told}"
+            ) from None
+    if len(jax.devices()) < config.devices:
+        raise UsageError(
+            f"devices is {config.devices}: JAX runs with {len(jax.devices())} ({jax.devices()[0].device_kind})"
+        )
 
 
-def make_mesh(count: int) -> Mesh:
-    """The first `count` devices, along which a batch is split."""
-    return jax.make_mesh((count,), (_AXIS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:count])
+def is_writer() -> bool:
+    """Whether this process writes the files of a run: the first of those that train together."""
+    return jax.process_index() == 0
 
 
-def on_all(tree: Any, mesh: Mesh) -> Any:
-    """The tree with every array on every device."""
-    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+def agree(value: bool) -> bool:
+    """Whether `value` holds in any of the processes that train together."""
+    if jax.process_count() == 1:
+        return value
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(value))))
 
 
-def on_one(tree: Any) -> Any:
-    """The tree as the first device has it; no copy."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+def make_mesh(replicas: int, config: TrainConfig) -> Mesh:
+    """[replica, data] of the first `config.devices` devices.
 
-
-def split(sums: Callable, mesh: Mesh) -> Callable:
-    """`sums(params, key, batch)`, which adds up over the examples of a batch, with these split over the devices.
-
-    Parameters and key are the same everywhere: masks are drawn by a row's number in the whole batch (`rnnjax.layers`).
+    Raises UsageError where the size of a batch is no multiple of the shares that it is to be split into.
     """
+    together = math.gcd(replicas, config.devices)
+    shares = config.devices // together
+    if config.batch_size % (shares * config.accumulate):
+        parts = f" times accumulate ({config.accumulate})" if config.accumulate > 1 else ""
+        raise UsageError(
+            f"--config.train.batch_size is {config.batch_size}: expected a multiple of the number of devices that share "
+            f"a batch ({shares}){parts}"
+        )
+    kinds = (AxisType.Auto, AxisType.Auto)
+    devices = jax.devices()[: config.devices]
+    return jax.make_mesh((together, shares), (REPLICA_AXIS, DATA_AXIS), axis_types=kinds, devices=devices)
 
-    def of_share(params, key, batch):
-        own = functools.partial(jax.lax.pcast, axis_name=_AXIS, to="varying")
-        params = jax.tree.map(own, params)  # so that gradients are one's own until the psum
-        return jax.lax.psum(sums(params, key, batch), _AXIS)
 
-    def of_batch(params, key, batch):
-        everywhere = PartitionSpec()
-        specs = (everywhere, everywhere, _split_batch(batch))
-        return jax.shard_map(of_share, mesh=mesh, in_specs=specs, out_specs=everywhere)(params, key, batch)
+def on_mesh(function: Callable, mesh: Mesh, *, shared: int = 0, specs: Any = None) -> Callable:
+    """`function` of one replica as a function of all, whose arguments and results have replicas on their first axis.
 
-    return of_batch
+    shared: how many of the last arguments are the same for all replicas and have no such axis.
+    specs: (of the arguments, of the results) where more than the replicas is spread over devices.
+    """
+    each = _of_several(function, shared)
+    if mesh.size == 1:
+        return each
+    spread = PartitionSpec(REPLICA_AXIS)
+
+    def of_all(*arguments):
+        given = len(arguments) - shared
+        inside, outside = specs or ((spread,) * given, spread)
+        inside = (*inside, *(PartitionSpec(),) * shared)
+        return jax.shard_map(each, mesh=mesh, in_specs=inside, out_specs=outside)(*arguments)
+
+    return of_all
 
 
-def _split_batch(batch: Batch) -> Batch:
-    """Where the examples of a batch stand: on axis 1, behind time, or 0 where there is one value for each."""
-    steps = PartitionSpec(None, _AXIS)
-    values = steps if batch.mask.ndim == 2 else PartitionSpec(_AXIS)
-    return Batch(steps, values, values, None if batch.lengths is None else PartitionSpec(_AXIS))
+def _of_several(function: Callable, shared: int) -> Callable:
+    def of_several(*arguments):
+        given, same = arguments[: len(arguments) - shared], arguments[len(arguments) - shared :]
+        count = jax.tree.leaves(given)[0].shape[0]
+        if count == 1:
+            result = function(*jax.tree.map(lambda leaf: leaf[0], given), *same)
+            return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), result)
+        if jax.default_backend() == "cpu":
+            return jax.lax.map(lambda given: function(*given, *same), given)
+        return jax.vmap(lambda *given: function(*given, *same))(*given)
+
+    return of_several
+
+
+def place(tree: Any, mesh: Mesh, spec: Any = PartitionSpec(REPLICA_AXIS)) -> Any:
+    """Arrays [replica, ...] where they belong on the mesh; spec: a prefix of the tree."""
+    return jax.device_put(tree, jax.tree.map(lambda one: NamedSharding(mesh, one), spec))
+
+
+def to_host(tree: Any) -> Any:
+    """The tree as numpy arrays, whole in every process."""
+
+    def fetch(leaf):
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            return leaf
+        if leaf.is_fully_replicated:
+            return leaf.addressable_data(0)
+        return multihost_utils.process_allgather(leaf, tiled=True)
+
+    return jax.device_get(jax.tree.map(fetch, tree))

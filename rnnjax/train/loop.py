@@ -1,193 +1,322 @@
 """The training loop.
 
-for every compiled call of `steps_per_call` steps:
+at every boundary between two compiled calls of `steps_per_call` steps:
     1. probes whose step this is, before the first update too
-    2. the call: draw batches, update; from the corpus on the host, or inside from the task's own sampler
-    3. check that every loss and gradient of the call was finite
-    4. a row every `log_every` steps, an evaluation every `eval_every` and at the end
+    2. an evaluation every `eval_every` and at the end: early stopping and the best parameters follow from it
+    3. a save, where one is due, at the end, and where a signal asks the run to end
+then the call: draw batches, update; after it
+    4. what was not finite, by step, tensor and time
+    5. rows every `log_every` steps
+
+A run that goes on begins behind 3. Rows of steps after the save are cut, since the run comes to them again.
 """
 
 import contextlib
 import dataclasses
 import functools
 import pathlib
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rnnjax.tasks import Batch, CorpusTask, Task
-from rnnjax.train.config import TrainConfig, validate
-from rnnjax.train.devices import on_one, use_devices
-from rnnjax.train.optimizer import make_optimizer
-from rnnjax.train.probes import TrainingProbe
-from rnnjax.train.progress import TrainingProgress
-from rnnjax.train.records import Rows
-from rnnjax.train.step import EVALUATION, Learner, TrainState, root_key, stream
+from rnnjax.tasks import CorpusTask, Task, Windows
+from rnnjax.train.calls import Calls
+from rnnjax.train.checkpoint import Cadence, Checkpoints, find_parameters, from_arrays, restore, to_arrays
+from rnnjax.train.config import HOW, TrainConfig, UsageError, differences, to_dict, validate
+from rnnjax.train.devices import agree, is_writer, make_mesh, on_mesh, place, start, to_host
+from rnnjax.train.evaluation import Evaluation, Scores, Standing
+from rnnjax.train.nonfinite import NonFiniteError, describe, first_not_finite, where_in_time
+from rnnjax.train.outputs import Outputs
+from rnnjax.train.probes import ProbeFiles, TrainingProbe
+from rnnjax.train.records import hold, versions
+from rnnjax.train.replicas import Replica, first_states, of_replica
+from rnnjax.train.signals import Interrupted, noting
+from rnnjax.train.step import Learner, TrainState
+from rnnjax.unroll.sequence import keep_where
 
-
-class NonFiniteError(ArithmeticError):
-    """A loss or gradient that is not finite, with the step and the tensor in the message."""
-
-    user_error = True
-
-    def __init__(self, step: int, tensors: Sequence[str]):
-        super().__init__(
-            f"step {step}: {', '.join(tensors)} {'is' if len(tensors) == 1 else 'are'} not finite. A lower "
-            "--config.train.learning_rate often helps, and so does clipping (--config.train.clip_norm=1)"
-        )
-        self.step, self.tensors = step, tuple(tensors)
+__all__ = ["NonFiniteError", "Trained", "train"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """state, the last one; scores: {split: {metric: mean}} of the last evaluation."""
+    """What one training came to.
+
+    state: the last one. scores: {split: {metric: mean}} of the last evaluation.
+    best: the parameters of the evaluation with the lowest loss, and best_step where it was; those of the start, and -1,
+        where no loss was a number.
+    stopped: why it ended before its budget, or None.
+    """
 
     state: TrainState
-    scores: dict[str, dict[str, float]]
+    scores: Scores
+    best: Any
+    best_step: int
+    stopped: str | None
 
 
 def train(
-    model: nnx.Module,
+    model: nnx.Module | Sequence[Replica],
     task: Task,
     config: TrainConfig,
     workdir: pathlib.Path,
     *,
     probes: Sequence[TrainingProbe] = (),
     name: str = "training",
-) -> Trained:
-    """Trains `model` on `task` and writes metrics.jsonl and timing.jsonl to `workdir`.
+    clock: Callable[[], float] = time.monotonic,
+) -> Trained | list[Trained]:
+    """Trains `model` on `task`, or several replicas in one program, and writes what a run leaves to `workdir`.
 
-    The same arguments give the same bits. Raises UsageError for a config that can't be, and NonFiniteError, with all
-    rows up to there written, where a loss or gradient is not finite.
+    The same arguments give the same bits, wherever the run was killed and started again: metrics.jsonl, parameters,
+    optimizer. timing.jsonl and heartbeat.json hold what depends on the clock, checkpoints/ what a run goes on from.
+
+    Raises UsageError for a config that can't be, a workdir in which another process trains or another training was
+    saved; NonFiniteError, with all rows up to there written, where a loss or gradient is not finite (of several
+    replicas that one stops, and the others go on); Interrupted after a signal of config.checkpoint.signals, once the
+    state is saved.
     """
     validate(config)
+    start(config)
+    if config.window:
+        task = Windows(task, config.window)
+    config = dataclasses.replace(config, steps=_steps(task, config))
     _check_probe_steps(probes, config)
-    use_devices(config.devices)
-    learner = Learner(model, task, make_optimizer(config), config.devices)
-    key = root_key(config.seed)
-    state = learner.init(key)
-    run_call = _compile_call(learner, config)
-    evaluate = _Evaluation(learner, task, config, key)
-    measure = [(probe, jax.jit(functools.partial(_measure, probe, learner))) for probe in probes]
-    workdir.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        rows, timing = (
-            stack.enter_context(contextlib.closing(Rows(workdir / name))) for name in ("metrics.jsonl", "timing.jsonl")
-        )
-        progress = stack.enter_context(TrainingProgress(name, config.steps))
-        started = time.monotonic()
-        scores: dict[str, dict[str, float]] = {}
-        for step in range(0, config.steps + 1, config.steps_per_call):
-            for probe, compiled in measure:
-                if step in probe.steps:
-                    here = on_one((state.params, state.variables))
-                    probe.host(step, jax.device_get(compiled(*here)))
-            if step > 0 and (step % config.eval_every == 0 or step == config.steps):
-                scores = evaluate(state)
-                for split, score in scores.items():
-                    rows.write(step=step, kind="eval", split=split, **score)
-            if step == config.steps:
-                break
-            state, metrics = run_call(state)
-            _check_finite(metrics.pop("finite"), step, learner.tensor_names)
-            after = step + config.steps_per_call
-            if after % config.log_every == 0:
-                rows.write(step=after, kind="train", **{key: float(values[-1]) for key, values in metrics.items()})
-                timing.write(step=after, seconds=time.monotonic() - started)
-            progress.update(after, float(metrics["loss"][-1]))
-    return Trained(state, scores)
+    replicas = [Replica(model, config.seed)] if isinstance(model, nnx.Module) else list(model)
+    training = _Training(replicas, task, config, workdir, probes, name, clock)
+    trained = training.run()
+    return trained[0] if isinstance(model, nnx.Module) else trained
 
 
-def _measure(probe: TrainingProbe, learner: Learner, params: Any, variables: Any) -> Any:
-    return probe.inside(lambda params, batch: learner.apply(params, variables, batch), params)
+class _Training:
+    """One call of `train`."""
 
+    def __init__(self, replicas, task, config, workdir, probes, name, clock):
+        self.replicas, self.task, self.config, self.name = replicas, task, config, name
+        self.workdir, self.clock = workdir, clock
+        self.mesh = make_mesh(len(replicas), config)
+        self.learner = Learner(replicas[0].model, task, config, self.mesh.devices.shape[1])
+        seeds = [one.seed for one in replicas]
+        self.calls, self.evaluate = Calls(self.learner, self.mesh, seeds), Evaluation(self.learner, self.mesh, seeds)
+        names = [type(probe).__name__ for probe in probes]
+        folders = [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
+        self.probes = [
+            (probe, ProbeFiles(workdir / "probes" / folder), _compile_probe(probe, self.learner, self.mesh))
+            for probe, folder in zip(probes, folders, strict=True)
+        ]
+        self.step, self.seconds = 0, 0.0
+        self.standings = [Standing() for _ in replicas]
+        self.why: list[str | None] = [None] * len(replicas)
+        """Why a replica has stopped."""
+        self.best_is_new = False
 
-def _compile_call(learner: Learner, config: TrainConfig):
-    """state -> (state, metrics [steps_per_call, ...] as numpy): one compiled program for several steps."""
-    task, count = learner.task, config.steps_per_call
+    def run(self) -> list[Trained]:
+        with contextlib.ExitStack() as stack:
+            if is_writer():
+                stack.enter_context(hold(self.workdir / ".lock", str(self.workdir)))
+            self.signals = stack.enter_context(noting(self.config.checkpoint.signals))
+            keep = self._begin()
+            folder, after = self.workdir / "checkpoints", self.step if self.goes_on else -1
+            self.checkpoints = stack.enter_context(Checkpoints(folder, self.config.checkpoint, after))
+            self.outputs = stack.enter_context(
+                Outputs(self.workdir, self.config, self.name, self._asked(), self.step, keep)
+            )
+            self._loop()
+        if self.signals.received:  # it came when all was done and saved: who called has to know
+            raise Interrupted(self.signals.received, self.step)
+        return self._trained()
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def synthetic(state):
-        def step(state, _):
-            return learner.train_step(state, learner.sample(state, config.batch_size))
+    def _begin(self) -> int:
+        """Takes up the newest save, or starts: the bytes of metrics.jsonl that stay."""
+        state = first_states(self.learner, self.replicas)
+        if self.config.init_from:
+            given = find_parameters(self.config.init_from, self.workdir.name, state.params)
+            state = state._replace(params=given, average=given if self.config.ema else None)
+        best, keep = state.evaluated, 0
+        saved = restore(self.workdir / "checkpoints", to_arrays((state, best)), self._asked())
+        self.goes_on = saved is not None
+        if saved is not None:
+            state, best = from_arrays(saved.arrays, (state, best))
+            about = saved.about
+            self.step, self.seconds, self.why, keep = saved.step, about["seconds"], about["why"], about["metrics_bytes"]
+            self.standings = [Standing(**standing) for standing in about["standings"]]
+            if is_writer() and (changed := differences(about["versions"], versions())):
+                told = ", ".join(f"{name} {there}, now {here}" for name, there, here in changed)
+                print(f"{self.name}: the save is of {told}: the numbers may differ", file=sys.stderr, flush=True)
+        self.state = place(state, self.mesh, self.calls.specs)
+        self.best = place(jax.tree.map(jnp.copy, best), self.mesh)  # a call takes the memory of the state
+        for probe, files, compiled in self.probes:
+            measured = functools.partial(jax.eval_shape, compiled, self.state.evaluated, self.state.variables)
+            files.take_up(self.step if self.goes_on else -1, probe, measured)
+        return keep
 
-        return jax.lax.scan(step, state, None, length=count)
+    def _asked(self) -> dict[str, Any]:
+        """What makes it this training and no other."""
+        config = to_dict(self.config)
+        for name in HOW:
+            del config[name.removeprefix("train.")]
+        return {"config": config, "task": repr(self.task), "replicas": [one.label for one in self.replicas]}
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def corpus(state, batches):
-        return jax.lax.scan(learner.train_step, state, batches)
+    def _loop(self) -> None:
+        config, cadence = self.config, Cadence.of(self.config.checkpoint)
+        started, before = self.clock(), self.seconds
+        saved_at, calls = started, 0
+        done = self.goes_on  # what belongs to the boundary of a save was done before it
+        while True:
+            now = self.clock()
+            self.seconds = before + now - started
+            out_of_time = agree(bool(config.minutes) and self.seconds >= 60 * config.minutes)
+            ended = self.step >= config.steps or all(self.why) or out_of_time
+            if not done:
+                self._probe()
+                if self.step and (ended or self.step % config.eval_every == 0):
+                    self._evaluate()
+                    ended = ended or all(self.why)
+                stop = agree(self.signals.received is not None)
+                if ended or stop or agree(self.step > 0 and cadence.due(self.step, now - saved_at)):
+                    self._save()
+                    saved_at = now
+                if stop and not ended:
+                    self.outputs.end(self.step, "stopped")
+                    raise Interrupted(self.signals.received or "a signal to another process", self.step)
+            if ended:
+                self.outputs.end(self.step, "finished")
+                return
+            tracing = config.profile and calls == 1
+            with jax.profiler.trace(self.workdir / "profile") if tracing else contextlib.nullcontext():
+                self._call(min(config.steps_per_call, config.steps - self.step))
+            calls, done = calls + 1, False
 
-    def run(state):
-        if not isinstance(task, CorpusTask):
-            state, metrics = synthetic(state)
+    def _probe(self) -> None:
+        for probe, files, compiled in self.probes:
+            if self.step in probe.steps:
+                values = to_host(compiled(self.state.evaluated, self.state.variables))
+                values = of_replica(values, 0) if len(self.replicas) == 1 else values
+                if is_writer():
+                    files.write(self.step, values)
+                probe.host(self.step, values)
+
+    def _evaluate(self) -> None:
+        patience, improved = self.config.patience, np.zeros(len(self.replicas), bool)
+        for number, scores in enumerate(self.evaluate(self.state)):
+            if self.why[number]:
+                continue
+            for split, values in scores.items():
+                self._write(number, step=self.step, kind="eval", split=split, **values)
+            standing = self.standings[number]
+            improved[number] = standing.improves(self.step, scores)
+            if patience and standing.waited >= patience:
+                lowest = f"lowest {standing.best:.6g} at step {standing.best_step}"
+                self._stop(number, self.step, f"no lower loss in {patience} evaluations: {lowest}")
+        if improved.any():
+            self.best = _taken(jnp.asarray(improved), self.state.evaluated, self.best)
+            self.best_is_new = True
+
+    def _stop(self, number: int, step: int, why: str) -> None:
+        self.why[number] = why
+        self._write(number, step=step, kind="stopped", why=why)
+        marked = self.state.stopped | jnp.asarray(np.arange(len(self.replicas)) == number)
+        self.state = self.state._replace(stopped=place(marked, self.mesh))
+
+    def _write(self, number: int, **row: Any) -> None:
+        self.outputs.write(**row, **({"replica": number} if len(self.replicas) > 1 else {}))
+
+    def _save(self) -> None:
+        self.outputs.sync()
+        about = {
+            **self._asked(),
+            "standings": [dataclasses.asdict(standing) for standing in self.standings],
+            "why": self.why,
+            "seconds": self.seconds,
+            "metrics_bytes": self.outputs.bytes,
+            "versions": versions(),
+            "key": "threefry2x32",
+        }
+        self.checkpoints.save("latest", self.step, to_arrays((self.state, self.best)), about)
+        if self.best_is_new:
+            self.checkpoints.save("best", self.step, to_arrays({"params": self.best}), about)
+            self.best_is_new = False
+
+    def _call(self, count: int) -> None:
+        first, config = self.step, self.config
+        before = None if config.nonfinite == "stop" else jax.tree.map(jnp.copy, self.state)
+        self.state, metrics, done = self.calls(self.state, first, count)
+        self.step += count
+        finite = metrics.pop("finite")
+        for number in range(len(self.replicas)):
+            if done[number]:
+                self._check_finite(number, finite[number, : done[number]], first, before)
+            if self.step % config.log_every == 0 and done[number] == count and not self.why[number]:
+                values = {name: float(value[number, -1]) for name, value in metrics.items()}
+                self._write(number, step=self.step, kind="train", **values)
+        losses = metrics["loss"][done == count, -1]
+        self.outputs.tell(self.step, float(np.mean(losses)) if losses.size else float("nan"), self.seconds)
+
+    def _check_finite(self, number: int, finite: np.ndarray, first: int, before: TrainState | None) -> None:
+        """Tells of the first step of a call that has something not finite, and of where in time that was."""
+        found = first_not_finite(finite, self.learner.tensor_names)
+        if found is None:
+            return
+        row, tensors = found
+        step = first + row
+        state = self.state if before is None else self.calls(before, first, row)[0] if row else before
+        state = of_replica(from_arrays(to_arrays(state), state), number)
+        alone = Learner(self.replicas[0].model, self.task, self.config)
+        if isinstance(self.task, CorpusTask):
+            batch = self.task.batch(step, self.config.batch_size, self.replicas[number].seed)
         else:
-            first = int(state.step)
-            batches = [task.batch(first + i, config.batch_size, config.seed) for i in range(count)]
-            state, metrics = corpus(state, stack_batches(batches))
-        return state, jax.device_get(metrics)
-
-    return run
-
-
-def stack_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches of a corpus on a new first axis, padded to the longest of them; padding changes no result."""
-    time = max(batch.inputs.shape[0] for batch in batches)
-    if any(batch.inputs.shape[0] < time for batch in batches):
-        batches = [batch if batch.lengths is not None else _of_full_length(batch) for batch in batches]
-
-    def pad(leaf):
-        return np.pad(leaf, [(0, time - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
-
-    padded = [
-        Batch(pad(batch.inputs), pad(batch.targets), pad(batch.mask), batch.lengths)
-        if batch.mask.ndim == 2
-        else batch._replace(inputs=pad(batch.inputs))
-        for batch in batches
-    ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
-
-
-def _of_full_length(batch: Batch) -> Batch:
-    return batch._replace(lengths=np.full(batch.inputs.shape[1], batch.inputs.shape[0], np.int32))
-
-
-class _Evaluation:
-    """Scores a state: {split: {metric: mean over what counts}}."""
-
-    def __init__(self, learner: Learner, task: Task, config: TrainConfig, key: jax.Array):
-        self._score = jax.jit(learner.score)
-        if isinstance(task, CorpusTask):
-            self._batches = {split: list(task.batches(split, config.eval_batch)) for split in ("valid", "test")}
+            batch = alone.sample(state)
+        where = where_in_time(alone, state, batch)
+        if before is not None:
+            self._write(number, step=step, kind="nonfinite", why=describe(step, tensors, where))
+        elif len(self.replicas) == 1:
+            raise NonFiniteError(step, tensors, where)
         else:
-            self._batches = {"test": [task.sample(stream(key, EVALUATION), config.eval_batch)]}
+            self._stop(number, step, describe(step, tensors, where))
 
-    def __call__(self, state: TrainState) -> dict[str, dict[str, float]]:
-        scores, (params, variables) = {}, on_one((state.params, state.variables))
-        for split, batches in self._batches.items():
-            parts = [jax.device_get(self._score(params, variables, batch)) for batch in batches]
-            scores[split] = {name: _mean([part[name] for part in parts]) for name in parts[0]}
-        return scores
-
-
-def _mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    total, count = (float(np.sum([np.float64(part[i]) for part in parts])) for i in (0, 1))
-    return total / max(count, 1.0)
+    def _trained(self) -> list[Trained]:
+        state, best = from_arrays(to_arrays((self.state, self.best)), (self.state, self.best))
+        state, best = jax.tree.map(jnp.asarray, (state, best))
+        return [
+            Trained(of_replica(state, i), standing.scores, of_replica(best, i), standing.best_step, self.why[i])
+            for i, standing in enumerate(self.standings)
+        ]
 
 
-def _check_finite(finite: np.ndarray, step: int, names: Sequence[str]) -> None:
-    """Raises NonFiniteError for the first step of a call, [steps, tensors], that has something not finite."""
-    if not finite.all():
-        row = int(np.argmin(finite.all(axis=1)))
-        raise NonFiniteError(step + row, [name for name, fine in zip(names, finite[row], strict=True) if not fine])
+@jax.jit
+def _taken(which: jax.Array, new: Any, old: Any) -> Any:
+    """`new` of the replicas that `which` [R] names, `old` of the others."""
+    return keep_where(which, new, old)
+
+
+def _compile_probe(probe: TrainingProbe, learner: Learner, mesh) -> Callable:
+    def measure(params, variables):
+        return probe.inside(lambda params, batch: learner.apply(params, variables, batch), params)
+
+    return jax.jit(on_mesh(measure, mesh))
+
+
+def _steps(task: Task, config: TrainConfig) -> int:
+    """The budget in steps. Raises UsageError where it is in epochs and the task has none."""
+    if not config.epochs:
+        return config.steps
+    if not isinstance(task, CorpusTask):
+        kind = f"{type(task).__name__} draws new data at every step"
+        raise UsageError(f"--config.train.epochs is {config.epochs}, but {kind}: give --config.train.steps")
+    return task.steps_of_epochs(config.epochs, config.batch_size, config.seed)
 
 
 def _check_probe_steps(probes: Sequence[TrainingProbe], config: TrainConfig) -> None:
     for probe in probes:
-        wrong = [step for step in probe.steps if step % config.steps_per_call or not 0 <= step <= config.steps]
+        wrong = [
+            step
+            for step in probe.steps
+            if not 0 <= step <= config.steps or (step % config.steps_per_call and step != config.steps)
+        ]
         if wrong:
             raise ValueError(
                 f"{type(probe).__name__} measures at step {min(wrong)}: expected multiples of steps_per_call "

@@ -3,6 +3,9 @@
 A probe has two halves: `inside` runs under jit and returns a pytree of arrays, `host` gets it as numpy.
 """
 
+import pathlib
+import zipfile
+import zlib
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -12,6 +15,8 @@ import numpy as np
 
 from rnnjax import probes
 from rnnjax.tasks import Batch, Task
+from rnnjax.train.config import UsageError
+from rnnjax.train.records import replacing
 
 
 class TrainingProbe(Protocol):
@@ -24,7 +29,45 @@ class TrainingProbe(Protocol):
         """The measurement, traced once. `apply(params, batch)` gives the outputs of the model as it evaluates."""
 
     def host(self, step: int, values: Any) -> None:
-        """Takes the measurement at `step`, as numpy arrays."""
+        """Takes the measurement at `step`, as numpy arrays; of several replicas with these on a first axis."""
+
+
+class ProbeFiles:
+    """FOLDER/STEP.npz, the measurements of a probe by their paths in the pytree: a run that goes on need not take them
+    again."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+
+    def write(self, step: int, values: Any) -> None:
+        """Keeps a measurement."""
+        with replacing(self._folder / f"{step}.npz") as path:
+            np.savez(path, **dict(_named(values)))
+
+    def take_up(self, step: int, probe: TrainingProbe, like: Callable[[], Any]) -> None:
+        """Gives the probe what was measured up to `step`, in order, and removes what comes again.
+
+        like: () -> the structure of a measurement. Raises UsageError for a file that is missing or damaged.
+        """
+        held = {int(path.stem): path for path in self._folder.glob("*.npz") if path.stem.isdigit()}
+        for later in [at for at in held if at > step]:
+            held.pop(later).unlink()
+        for at in sorted(at for at in probe.steps if at <= step):
+            path = self._folder / f"{at}.npz"
+            try:
+                with np.load(path, allow_pickle=False) as stored:
+                    structure = jax.tree.structure(like())
+                    probe.host(at, structure.unflatten([stored[name] for name, _ in _named(like())]))
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise UsageError(
+                    f"{path} is missing or damaged ({error}), but the saved state is of a later step: put it back, or "
+                    "give another --workdir to start anew"
+                ) from None
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in paths]
 
 
 class GradientNorms:
@@ -32,7 +75,7 @@ class GradientNorms:
 
     L_b is the loss at the last valid step of example b alone: where a task has a loss at every step, what vanishes
     would hide behind the losses nearer by. Results stand in `rows`: {unroll: {field: [T, B]}} for each step in
-    `measured`, "carry" being the norm of all fields together; nan at distances that an example does not have, inf for a
+    `measured`, or [R, T, B] of several replicas, "carry" being the norm of all fields together; nan at distances that an example does not have, inf for a
     gradient that is not finite. Meant for unrolls that read forwards.
     """
 

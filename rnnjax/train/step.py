@@ -1,9 +1,11 @@
 """The pure part of training: a model split into arrays, one update, one evaluation.
 
-The model is any Flax NNX module that is called `model(inputs, lengths=..., rngs=...)`. It is split twice, as it trains
-and after `.eval()`; from there on everything is a function of `TrainState`.
+The model is any Flax NNX module that is called `model(inputs, lengths=..., rngs=...)`; one that is trained on windows
+has `stream` and `initial_carry` beside (`rnnjax.nn.SequenceModel`). It is split twice, as it trains and after
+`.eval()`; from there on everything is a function of `TrainState`.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,11 +15,15 @@ from flax import nnx
 
 from rnnjax.tasks import Batch, Task
 from rnnjax.tasks.base import sum_and_count
-from rnnjax.train.devices import make_mesh, on_all, split
+from rnnjax.train.batches import cut, join, own_share, split
+from rnnjax.train.config import TrainConfig
+from rnnjax.train.devices import DATA_AXIS
+from rnnjax.train.optimizer import make_optimizer
+from rnnjax.unroll.sequence import cast, keep_where, vary
 
-INIT, DATA, MODEL, EVALUATION, PROBE = range(5)
+INIT, DATA, MODEL, EVALUATION, PROBE, NOISE = range(6)
 """The streams of a run, each folded into the root key first: parameters, the batch of a step, the model's own draws in
-a step, the evaluation batch, the probed batch."""
+a step, the evaluation batch, the probed batch, the noise on the parameters in a step."""
 
 
 def root_key(seed: int) -> jax.Array:
@@ -31,91 +37,200 @@ def stream(root: jax.Array, which: int) -> jax.Array:
 
 
 class TrainState(NamedTuple):
-    """step, updates made; params; variables, what else the module holds (batch statistics); opt_state; the root key."""
+    """All that training goes on from.
+
+    step: updates made. params; variables: what else the module holds (batch statistics); opt_state.
+    key: the root of the draws.
+    average: the moving average of the parameters, None without `ema`.
+    carry: where the next window goes on, [B, ...]; None for whole sequences.
+    traced: {name: scalar}, the settings that are data of the compiled program and not part of it.
+    nonfinite: updates whose loss or gradient was not finite.
+    stopped: whether no update is made any more.
+    """
 
     step: jax.Array
     params: Any
     variables: Any
     opt_state: optax.OptState
     key: jax.Array
+    average: Any
+    carry: Any
+    traced: dict[str, jax.Array]
+    nonfinite: jax.Array
+    stopped: jax.Array
+
+    @property
+    def evaluated(self) -> Any:
+        """The parameters that are evaluated: the moving average where there is one."""
+        return self.params if self.average is None else self.average
 
 
 class Learner:
-    """A model, a task and an optimiser as pure functions of a `TrainState`.
+    """A model, a task and a config as pure functions of a `TrainState`.
 
     model: an NNX module, left as it was given.
-    devices: how many share a batch, whose size is a multiple of it.
+    shares: into how many a batch is split over the devices of a mesh; with more than one, `train_step` and `score` are
+        called inside a `shard_map` over `rnnjax.train.devices.DATA_AXIS`, with the whole batch on every device.
 
-    Raises ValueError where several devices would each change variables of the model other than its parameters.
+    Raises ValueError where parts of a batch would each change variables of the model other than its parameters.
     """
 
-    def __init__(self, model: nnx.Module, task: Task, optimizer: optax.GradientTransformation, devices: int = 1):
-        self.task, self.optimizer = task, optimizer
-        self._mesh = make_mesh(devices) if devices > 1 else None
-        model = nnx.clone(model)
-        model.eval()
-        self._eval_graph, _, _ = nnx.split(model, nnx.Param, ...)
-        model.train()
-        self._train_graph, self._params, self._variables = nnx.split(model, nnx.Param, ...)
-        if self._mesh is not None and (held := [path for path, _ in nnx.to_flat_state(self._variables)]):
-            raise ValueError(
-                f"the model holds {'/'.join(map(str, held[0]))}, which is no parameter and would differ between "
-                f"{devices} devices: train it on one"
-            )
-        if self._mesh is not None and any(isinstance(part, nnx.Dropout) for _, part in nnx.iter_graph(model)):
-            raise ValueError(
-                f"the model holds an nnx.Dropout, which would drop the same rows' units on all {devices} devices: take "
-                "rnnjax.layers.InputDropout, or train it on one"
-            )
+    def __init__(self, model: nnx.Module, task: Task, config: TrainConfig, shares: int = 1):
+        self.task, self.config, self.shares = task, config, shares
+        self.model = nnx.clone(model)
+        self.model.eval()
+        self._eval_graph, _, _ = nnx.split(self.model, nnx.Param, ...)
+        self.model.train()
+        self._train_graph, params, variables = nnx.split(self.model, nnx.Param, ...)
+        self._paths = [path for path, _ in nnx.to_flat_state(params)]
+        if shares > 1 or config.accumulate > 1:
+            _check_divisible(self.model, variables, f"{max(shares, config.accumulate)} parts of a batch")
 
-    def init(self, key: jax.Array) -> TrainState:
-        """The state before the first step. Its arrays are copies: a compiled call may take their memory."""
-        copy = jax.tree.map(jnp.copy, (self._params, self._variables))
-        state = TrainState(jnp.zeros((), jnp.int32), *copy, self.optimizer.init(self._params), key)
-        return state if self._mesh is None else on_all(state, self._mesh)
+    def init(
+        self, key: jax.Array, traced: Mapping[str, float] | None = None, model: nnx.Module | None = None
+    ) -> TrainState:
+        """The state before the first step. Its arrays are copies: a compiled call may take their memory.
 
-    def sample(self, state: TrainState, batch_size: int) -> Batch:
+        traced: the settings that are read from the state, by the names of `rnnjax.train.config.ReplicasConfig`.
+        model: one of the same structure, whose parameters are taken in place of the learner's.
+        """
+        _, params, variables = nnx.split(self.model if model is None else model, nnx.Param, ...)
+        params, variables = jax.tree.map(jnp.copy, (params, variables))
+        carry = self.model.initial_carry(self.config.batch_size) if self.task.carried else None
+        values = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in (traced or {}).items()}
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            variables=variables,
+            opt_state=make_optimizer(self.config, values).init(params),
+            key=key,
+            average=jax.tree.map(jnp.copy, params) if self.config.ema else None,
+            carry=jax.tree.map(jnp.copy, carry),
+            traced=values,
+            nonfinite=jnp.zeros((), jnp.int32),
+            stopped=jnp.zeros((), bool),
+        )
+
+    def sample(self, state: TrainState) -> Batch:
         """The batch of the state's step, from a task that draws its own."""
-        return self.task.sample(_fold(state, DATA), batch_size)
+        return self.task.draw(stream(state.key, DATA), state.step, self.config.batch_size)
 
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        """One update: (next state, {"loss", "gradient_norm", "clipped_norm", "finite"}).
+        """One update: (next state, {"loss", "gradient_norm", "clipped_norm", "finite"} and, where it is on, "omega").
 
         The loss is the mean over the places that count. `finite` [1 + tensors] says of the loss and of the gradient of
-        every parameter, in the order of `tensor_names`, whether all of it is finite.
+        every parameter, in the order of `tensor_names`, whether all of it is finite. Where it is not, `nonfinite` of
+        the config decides: "stop" leaves the state as it was and marks it stopped, "skip" counts the step but leaves
+        parameters and optimizer, "count" goes on.
         """
+        sums, variables, carry = self._sums(state, batch)
+        count = jnp.maximum(sums["count"], 1)
+        loss, gradients = jax.tree.map(lambda leaf: leaf / count, (sums["loss"], sums["gradients"]))
+        metrics = {"loss": loss}
+        if "omega" in sums:
+            transitions = jnp.maximum(sums["transitions"], 1)
+            factor = state.traced.get("omega", self.config.omega) / transitions
+            pull = sums["omega_gradients"]
+            gradients = jax.tree.map(lambda leaf, more: (leaf + factor * more).astype(leaf.dtype), gradients, pull)
+            metrics["omega"] = sums["omega"] / transitions
+        metrics["finite"] = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(gradients))])
+        after = self._updated(state, gradients)._replace(variables=variables, carry=carry)
+        for name in ("gradient_norm", "clipped_norm"):
+            metrics[name] = optax.tree.get(after.opt_state, name)
+        fine = jnp.all(metrics["finite"])
+        if self.config.nonfinite != "count":
+            skips = self.config.nonfinite == "skip"
+            kept = state._replace(step=after.step) if skips else state._replace(stopped=~fine)
+            after = after._replace(key=None)  # a select of keys is not wanted
+            after = jax.tree.map(lambda a, b: jnp.where(fine, a, b), after, kept._replace(key=None))
+        return after._replace(key=state.key, nonfinite=state.nonfinite + ~fine), metrics
 
-        key = _fold(state, MODEL)
-        if self._mesh is None:
-            (total, count), gradients, variables = self._sums(state.params, state.variables, key, batch)
-        else:
-            sums = split(lambda params, key, batch: self._sums(params, state.variables, key, batch)[:2], self._mesh)
-            (total, count), gradients = sums(state.params, key, batch)
-            variables = state.variables
-        loss, gradients = jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), (total, gradients))
-        updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
+    def _updated(self, state: TrainState, gradients: Any) -> TrainState:
+        optimizer = make_optimizer(self.config, state.traced)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(gradients))])
-        norms = {name: optax.tree.get(opt_state, name) for name in ("gradient_norm", "clipped_norm")}
-        return TrainState(state.step + 1, params, variables, opt_state, state.key), {
-            "loss": loss,
-            **norms,
-            "finite": finite,
-        }
+        average = state.average
+        if average is not None:
+            average = optax.incremental_update(params, average, 1 - self.config.ema)
+        return state._replace(step=state.step + 1, params=params, opt_state=opt_state, average=average)
 
-    def _sums(self, params, variables, key, batch):
-        """((sum of the losses that count, how many do), gradient of that sum, the model's variables after it)."""
+    def _sums(self, state: TrainState, batch: Batch) -> tuple[dict[str, Any], Any, Any]:
+        """(sums over the batch, variables, carry), part by part and device by device."""
+        params, carry = self._noisy(state), state.carry
+        if self.shares > 1:
+            batch = own_share(batch)
+            params = vary(params, batch.mask)  # so that gradients are one's own until the psum
+        parts, key = self.config.accumulate, _fold(state, MODEL)
+        if parts == 1:
+            sums, variables, carry = self._part(state, params, key, batch, carry)
+        else:
+            pieces = split(batch, parts), jax.tree.map(lambda leaf: cut(leaf, parts, 0), carry)
 
-        def loss_fn(params):
-            # Copies belong to this trace, so that the model may update its statistics in it.
-            model = nnx.merge(self._train_graph, params, variables, copy=True)
-            outputs = model(batch.inputs, lengths=batch.lengths, rngs=nnx.Rngs(key))
-            _, _, after = nnx.split(model, nnx.Param, ...)
-            total, count = sum_and_count(self.task.loss(outputs, batch), batch.mask)
-            return total, (count, after)
+            def add(total, piece):
+                number, (batch, carry) = piece
+                sums, _, carry = self._part(state, params, jax.random.fold_in(key, number), batch, carry)
+                return jax.tree.map(jnp.add, total, sums), carry
 
-        (total, (count, after)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
-        return (total, count), gradients, after
+            first = jax.tree.map(lambda leaf: leaf[0], pieces)
+            shapes = jax.eval_shape(lambda batch, carry: self._part(state, params, key, batch, carry)[0], *first)
+            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            zeros = vary(zeros, (params, batch))
+            sums, carry = jax.lax.scan(add, zeros, (jnp.arange(parts), pieces))
+            variables, carry = state.variables, jax.tree.map(join, carry)
+        if self.shares > 1:
+            sums, variables = jax.lax.psum(sums, DATA_AXIS), state.variables
+        return sums, variables, carry
+
+    def _part(self, state: TrainState, params: Any, key: jax.Array, batch: Batch, carry: Any):
+        """(sums, variables, carry) of the examples of one batch."""
+
+        def loss(params):
+            return self.loss(params, state.variables, key, batch, carry)
+
+        if self.config.omega or "omega" in state.traced:
+            from rnnjax.probes.omega import value_and_grad_with_omega  # XXX
+
+            (total, after), gradients, omega = value_and_grad_with_omega(loss, has_aux=True)(params)
+            more = dict(zip(("omega", "transitions", "omega_gradients"), omega, strict=True))
+        else:
+            (total, after), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+            more = {}
+        count, variables, carry = after
+        return {"loss": total, "count": count, "gradients": gradients, **more}, variables, carry
+
+    def loss(self, params: Any, variables: Any, key: jax.Array, batch: Batch, carry: Any):
+        """(sum of the losses that count, (how many do, the model's variables after it, its carry after it)), as the
+        model trains."""
+        inputs = batch.inputs
+        if self.config.precision == "bfloat16":
+            params, inputs = cast((params, inputs), jnp.bfloat16)
+        # Copies belong to this trace, so that the model may update its statistics in it.
+        model = nnx.merge(self._train_graph, params, variables, copy=True)
+        options = {"lengths": batch.lengths, "rngs": nnx.Rngs(key)}
+        if self.task.carried:
+            start = model.initial_carry(batch.mask.shape[1])
+            began = start if batch.fresh is None else keep_where(batch.fresh > 0, start, carry)
+            began = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), began, start)
+            outputs, ended = model.stream(inputs, began, **options)
+            carry = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), ended, carry)
+        else:
+            outputs = model(inputs, **options)
+        _, _, after = nnx.split(model, nnx.Param, ...)
+        total, count = sum_and_count(self.task.loss(outputs, batch), batch.mask)
+        return total, (count, after, carry)
+
+    def _noisy(self, state: TrainState) -> Any:
+        """The parameters that the gradient is taken at: with noise, where there is any (Jim, Giles, Horne 1996)."""
+        if not self.config.weight_noise and "weight_noise" not in state.traced:
+            return state.params
+        scale = state.traced.get("weight_noise", self.config.weight_noise)
+        leaves, structure = jax.tree.flatten(state.params)
+        keys = jax.random.split(_fold(state, NOISE), len(leaves))
+        noisy = [
+            (leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)).astype(leaf.dtype)
+            for leaf, key in zip(leaves, keys, strict=True)
+        ]
+        return structure.unflatten(noisy)
 
     def apply(self, params: Any, variables: Any, batch: Batch) -> jax.Array:
         """The outputs of the model as it evaluates."""
@@ -124,16 +239,31 @@ class Learner:
 
     def score(self, params: Any, variables: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
         """{name: (sum, count)} of the loss and the task's metrics over a batch, to be added up over batches."""
+        splits = self.shares > 1 and batch.mask.shape[-1] % self.shares == 0
+        batch = own_share(batch) if splits else batch
         outputs = self.apply(params, variables, batch)
         scored = {"loss": (self.task.loss(outputs, batch), batch.mask), **self.task.metrics(outputs, batch)}
-        return {name: sum_and_count(values, mask) for name, (values, mask) in scored.items()}
+        sums = {name: sum_and_count(values, mask) for name, (values, mask) in scored.items()}
+        return jax.lax.psum(sums, DATA_AXIS) if splits else sums
 
     @property
     def tensor_names(self) -> list[str]:
         """What the entries of `finite` are called: "the loss", "the gradient of head/kernel" ..."""
-        paths = [path for path, _ in nnx.to_flat_state(self._params)]
-        return ["the loss", *(f"the gradient of {'/'.join(map(str, path))}" for path in paths)]
+        return ["the loss", *(f"the gradient of {'/'.join(map(str, path))}" for path in self._paths)]
 
 
 def _fold(state: TrainState, which: int) -> jax.Array:
     return jax.random.fold_in(stream(state.key, which), state.step)
+
+
+def _check_divisible(model: nnx.Module, variables: Any, parts: str) -> None:
+    if held := [path for path, _ in nnx.to_flat_state(variables)]:
+        raise ValueError(
+            f"the model holds {'/'.join(map(str, held[0]))}, which is no parameter and would differ between {parts}: "
+            "train it on one device, with accumulate=1"
+        )
+    if any(isinstance(part, nnx.Dropout) for _, part in nnx.iter_graph(model)):
+        raise ValueError(
+            f"the model holds an nnx.Dropout, which would drop the same rows' units in all {parts}: take "
+            "rnnjax.layers.InputDropout, or train it on one device, with accumulate=1"
+        )

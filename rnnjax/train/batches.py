@@ -1,0 +1,76 @@
+"""Batches of examples, cut into shares and parts and put together."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnnjax.tasks import Batch
+from rnnjax.train.devices import DATA_AXIS
+
+
+def map_examples(function: Callable[[Any, int], Any], batch: Batch) -> Batch:
+    """`function(leaf, axis)` of every leaf, where axis is that of the examples: 1, behind time, or 0."""
+    each = 1 if batch.mask.ndim == 2 else 0
+
+    def over(tree, axis):
+        return jax.tree.map(lambda leaf: function(leaf, axis), tree)
+
+    return Batch(
+        over(batch.inputs, 1),
+        over(batch.targets, each),
+        over(batch.mask, each),
+        over(batch.lengths, 0),
+        over(batch.fresh, 0),
+    )
+
+
+def own_share(batch: Batch) -> Batch:
+    """The examples of this device, inside a `shard_map` over DATA_AXIS in which every device has all of them."""
+    shares, number = jax.lax.axis_size(DATA_AXIS), jax.lax.axis_index(DATA_AXIS)
+
+    def own(leaf, axis):
+        size = leaf.shape[axis] // shares
+        return jax.lax.dynamic_slice_in_dim(leaf, number * size, size, axis)
+
+    return map_examples(own, batch)
+
+
+def split(batch: Batch, parts: int) -> Batch:
+    """The batch in `parts` of equally many examples, on a new first axis."""
+    return map_examples(lambda leaf, axis: cut(leaf, parts, axis), batch)
+
+
+def cut(leaf: jax.Array, parts: int, axis: int) -> jax.Array:
+    """[..., n, ...] -> [parts, ..., n / parts, ...]."""
+    shape = leaf.shape[:axis] + (parts, leaf.shape[axis] // parts) + leaf.shape[axis + 1 :]
+    return jnp.moveaxis(leaf.reshape(shape), axis, 0)
+
+
+def join(leaf: jax.Array) -> jax.Array:
+    """[parts, n, ...] -> [parts * n, ...], what `cut` did to axis 0."""
+    return leaf.reshape(-1, *leaf.shape[2:])
+
+
+def stack_batches(batches: Sequence[Batch]) -> Batch:
+    """Batches of a corpus on a new first axis, padded to the longest of them; padding changes no result."""
+    time = max(batch.inputs.shape[0] for batch in batches)
+    if any(batch.inputs.shape[0] < time for batch in batches):
+        batches = [batch if batch.lengths is not None else _of_full_length(batch) for batch in batches]
+
+    def pad(leaf):
+        return np.pad(leaf, [(0, time - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
+
+    padded = [
+        batch._replace(inputs=pad(batch.inputs), targets=pad(batch.targets), mask=pad(batch.mask))
+        if batch.mask.ndim == 2
+        else batch._replace(inputs=pad(batch.inputs))
+        for batch in batches
+    ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+
+
+def _of_full_length(batch: Batch) -> Batch:
+    return batch._replace(lengths=np.full(batch.inputs.shape[1], batch.inputs.shape[0], np.int32))

@@ -1,0 +1,87 @@
+"""Several steps, of all replicas, in one compiled call.
+
+The number of steps is data of the program and not part of it, and a step runs at the shape of its own batch. So what a
+step computes does not depend on how steps are grouped into calls, to the bit.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from rnnjax.tasks import CorpusTask
+from rnnjax.train.batches import stack_batches
+from rnnjax.train.devices import DATA_AXIS, REPLICA_AXIS, on_mesh, to_host
+from rnnjax.train.step import Learner, TrainState
+from rnnjax.unroll.sequence import vary
+
+
+class Calls:
+    """(state, step, count) -> (state, metrics, done): `count` steps from `step` on, of every replica that has not
+    stopped.
+
+    metrics: {name: numpy [R, count, ...]}; done: [R], how many of the steps a replica made, at most `count`. The last
+    of them is the one it stopped at.
+    """
+
+    def __init__(self, learner: Learner, mesh: Mesh, seeds: Sequence[int]):
+        self._learner, self._seeds = learner, seeds
+        spread = PartitionSpec(REPLICA_AXIS)
+        state = TrainState(*[spread] * len(TrainState._fields))
+        state = state._replace(carry=PartitionSpec(REPLICA_AXIS, DATA_AXIS))
+        self.specs = state
+        call = on_mesh(self._call, mesh, shared=1, specs=((state, spread), (state, spread, spread)))
+        self._compiled = jax.jit(call, donate_argnums=0)
+
+    def __call__(
+        self, state: TrainState, step: int, count: int
+    ) -> tuple[TrainState, dict[str, np.ndarray], np.ndarray]:
+        found = []
+        for size, batches in self._groups(step, count):
+            state, metrics, done = self._compiled(state, batches, jnp.int32(size))
+            metrics, done = to_host((metrics, done))
+            found.append(({name: values[:, :size] for name, values in metrics.items()}, done))
+        metrics = {name: np.concatenate([part[name] for part, _ in found], 1) for name in found[0][0]}
+        return state, metrics, np.sum([done for _, done in found], 0)
+
+    def _groups(self, step: int, count: int):
+        """(size, batches [R, steps_per_call, ...] or None) of steps one after the other whose batches have one shape."""
+        task, config = self._learner.task, self._learner.config
+        if not isinstance(task, CorpusTask):
+            yield count, None
+            return
+        each = (
+            stack_batches([task.batch(at, config.batch_size, seed) for seed in self._seeds])
+            for at in range(step, step + count)
+        )
+        for _, group in itertools.groupby(each, lambda batch: batch.inputs.shape):
+            group = list(group)
+            filled = group + group[-1:] * (config.steps_per_call - len(group))  # one program whatever the size
+            yield len(group), jax.tree.map(lambda *leaves: np.stack(leaves, 1), *filled)
+
+    def _call(self, state: TrainState, batches: Any, count: jax.Array):
+        """Of one replica: (state, metrics [steps_per_call, ...], done)."""
+        learner = self._learner
+
+        def step(state, number):
+            if batches is None:
+                return learner.train_step(state, learner.sample(state))
+            return learner.train_step(state, jax.tree.map(lambda leaf: leaf[number], batches))
+
+        def body(carried):
+            number, state, metrics = carried
+            state, new = step(state, number)
+            return number + 1, state, jax.tree.map(lambda all, one: all.at[number].set(one), metrics, new)
+
+        _, shapes = jax.eval_shape(step, state, jnp.int32(0))
+        size = learner.config.steps_per_call
+        metrics = jax.tree.map(lambda like: jnp.zeros((size, *like.shape), like.dtype), shapes)
+        begin = vary((jnp.int32(0), metrics), state.step)
+        done, state, metrics = jax.lax.while_loop(
+            lambda carried: (carried[0] < count) & ~carried[1].stopped, body, (begin[0], state, begin[1])
+        )
+        return state, metrics, done

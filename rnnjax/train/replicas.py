@@ -1,0 +1,88 @@
+"""Several trainings in one compiled program: other seeds, and other values of what is data of the program."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from rnnjax.cell import Cell
+from rnnjax.train.config import ReplicasConfig, TrainConfig, UsageError
+from rnnjax.train.step import Learner, TrainState, root_key
+
+OF_THE_CELL = ("gain", "forget_bias")
+"""Fields of a cell that only its `init` reads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """One of several trainings.
+
+    model: its start. seed: the root of its draws. traced: {name: value} of the settings that differ from config.train.
+    label: what tells it from the others, such as "seed=3, learning_rate=0.01".
+    """
+
+    model: nnx.Module
+    seed: int
+    traced: dict[str, float] = dataclasses.field(default_factory=dict)
+    label: str = ""
+
+
+def make_replicas(
+    make: Callable[[Cell, int], nnx.Module], cell: Cell, config: TrainConfig, replicas: ReplicasConfig
+) -> list[Replica]:
+    """Every combination of the lists of `replicas`, with every seed; one, with nothing traced, where it asks for none.
+
+    make: (cell, seed) -> a model.
+
+    Raises UsageError where a list is of a field that the cell has not, or that not only its start depends on, and where
+    a value is out of range or given twice.
+    """
+    lists = {field.name: getattr(replicas, field.name) for field in dataclasses.fields(replicas)}
+    seeds = lists.pop("seeds")
+    if seeds < 1 or config.seed + seeds > 2**32:
+        raise UsageError(f"--config.replicas.seeds is {seeds}: expected a whole number of at least 1")
+    lists = {name: values for name, values in lists.items() if values}
+    for name, values in lists.items():
+        _check(name, values, cell, config)
+    found = []
+    for *values, seed in itertools.product(*lists.values(), range(config.seed, config.seed + seeds)):
+        given = dict(zip(lists, values, strict=True))
+        of_cell = {name: given.pop(name) for name in OF_THE_CELL if name in given}
+        made = dataclasses.replace(cell, **of_cell) if of_cell else cell
+        label = ", ".join(f"{name}={value:g}" for name, value in {"seed": seed, **of_cell, **given}.items())
+        found.append(Replica(make(made, seed), seed, given, label))
+    return found
+
+
+def _check(name: str, values: tuple[float, ...], cell: Cell, config: TrainConfig) -> None:
+    flag = f"--config.replicas.{name}"
+    if len(set(values)) < len(values):
+        raise UsageError(f"{flag} is {','.join(map(str, values))}: each value once is enough")
+    if name not in OF_THE_CELL:
+        low = min(values)
+        if low < 0 or (name == "learning_rate" and low == 0):
+            raise UsageError(f"{flag} has {low:g}: expected numbers {'above 0' if low == 0 else 'of at least 0'}")
+        if name == "weight_decay" and config.optimizer != "adamw":
+            raise UsageError(f"{flag} is given, but --config.train.optimizer={config.optimizer} has none: take adamw")
+        return
+    fields = {field.name for field in dataclasses.fields(cell)}
+    if name not in fields:
+        raise UsageError(
+            f"{flag} is given, but {type(cell).__name__} has no {name}: it has {', '.join(sorted(fields))}"
+        )
+    if name == "gain" and getattr(cell, "orthogonal", False):
+        raise UsageError(f"{flag} is given, but with orthogonal the gain holds at all times: sweep over it instead")
+
+
+def first_states(learner: Learner, replicas: Sequence[Replica]) -> TrainState:
+    """The states of all replicas before the first step, stacked on a new first axis."""
+    states = [learner.init(root_key(one.seed), one.traced, one.model) for one in replicas]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+def of_replica(tree, number: int):
+    """What belongs to one replica of a stacked tree."""
+    return jax.tree.map(lambda leaf: leaf[number], tree)
