@@ -3,9 +3,11 @@
     WORKDIR/checkpoints/latest/STEP     the state, the best parameters and how far the files were
     WORKDIR/checkpoints/best/STEP       the best parameters alone, as they were at a save
 
-A save is a flat {name: array} with an account in JSON beside it: what the arrays are, a digest of their bytes, what was
-asked for. Orbax writes it in the background into a folder of another name, which is renamed when all is on disk.
-Arrays are whole, whatever devices they came from, so that a run may go on with others.
+A save is a file of safetensors, {path: array}, and an account in JSON beside it: what the arrays are, a digest of all,
+what was asked for. Orbax writes it in the background into a folder of another name, renames that when all is on disk,
+and keeps the last few. Arrays are whole, whatever devices they came from, so that a run may go on with others. Orbax's
+own format for arrays is not used: what is damaged has to be found, and its glob over the path of the workdir loses the
+arrays where that holds a bracket.
 """
 
 import contextlib
@@ -25,17 +27,18 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import LatestN
 
+from rnnjax.data.safetensors import read_safetensors, write_safetensors
 from rnnjax.train.config import CheckpointConfig, UsageError, differences
 from rnnjax.train.devices import is_writer, to_host
 
 Arrays = dict[str, np.ndarray]
-_ITEMS = ("state", "about")
+_ITEM, _ARRAYS, _ABOUT = "default", "arrays.safetensors", "about.json"
 _UNFINISHED = ".orbax-checkpoint-tmp"
 
 
 @dataclasses.dataclass(frozen=True)
 class Cadence:
-    """When to save: after `steps` steps or `seconds` seconds since the last time, whichever comes first; 0 for never."""
+    """When to save: every `steps` steps and `seconds` seconds after the last time; 0 for never."""
 
     steps: int
     seconds: float
@@ -60,9 +63,9 @@ class Saved:
 
 
 def to_arrays(tree: Any) -> Arrays:
-    """{path: numpy array} of every leaf, whole; keys as the numbers that they are made of."""
+    """{path: numpy array} of every leaf, whole and a copy; keys as the numbers that they are made of."""
     raw = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
-    return {name: np.asarray(leaf) for name, leaf in _named(to_host(raw)).items()}
+    return {name: np.array(leaf) for name, leaf in _named(to_host(raw)).items()}
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
@@ -101,6 +104,36 @@ def digest(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
+@dataclasses.dataclass
+class _Save(ocp.args.CheckpointArgs):
+    arrays: Arrays
+    about: dict[str, Any]
+
+
+class _Handler(ocp.AsyncCheckpointHandler):
+    """How orbax writes a save."""
+
+    async def async_save(self, directory, args: _Save):
+        return [ocp.future.CommitFutureAwaitingContractedSignals(self._write(pathlib.Path(directory), args))]
+
+    async def _write(self, directory: pathlib.Path, args: _Save) -> None:
+        if is_writer():
+            write_safetensors(directory / _ARRAYS, args.arrays)
+            (directory / _ABOUT).write_text(json.dumps(args.about) + "\n", encoding="utf-8")
+            for name in (_ARRAYS, _ABOUT):
+                with (directory / name).open("rb") as file:
+                    os.fsync(file.fileno())
+
+    def save(self, directory, args: _Save):
+        raise TypeError("saves are written in the background")
+
+    def restore(self, directory, args=None):
+        return read(pathlib.Path(directory).parent)
+
+
+ocp.args.register_with_handler(_Handler, for_save=True, for_restore=True)(_Save)
+
+
 class Checkpoints:
     """Writes the saves of a training into FOLDER/latest and FOLDER/best. A context manager: when it is left, what was
     begun is on disk.
@@ -118,7 +151,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(preservation_policy=LatestN(config.keep))
         with self._told():
             self._managers = {
-                kind: ocp.CheckpointManager((folder / kind).absolute(), options=options, item_names=_ITEMS)
+                kind: ocp.CheckpointManager((folder / kind).absolute(), options=options, item_handlers=_Handler())
                 for kind in ("latest", "best")
             }
 
@@ -137,10 +170,8 @@ class Checkpoints:
         """Begins a save, after the end of the one before."""
         about = {**about, "step": step, "arrays": kinds(arrays)}
         about["digest"] = digest(arrays, about)
-        there = {name: array for name, array in arrays.items() if array.size}  # orbax has no empty ones
-        items = ocp.args.Composite(state=ocp.args.StandardSave(there), about=ocp.args.JsonSave(about))
         with self._told():
-            self._managers[kind].save(step, args=items, force=True)
+            self._managers[kind].save(step, args=_Save(arrays, about), force=True)
 
     @contextlib.contextmanager
     def _told(self):
@@ -163,25 +194,17 @@ def _remove_what_comes_again(folder: pathlib.Path, after: int) -> None:
 def read(path: pathlib.Path) -> Saved:
     """A save, checked against its digest. Raises UsageError, naming it and what is wrong, where it is damaged."""
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler(*_ITEMS)) as reader:
-            about = reader.restore(path, args=ocp.args.Composite(about=ocp.args.JsonRestore())).about
-            told = {name: _parse(kind) for name, kind in about["arrays"].items()}
-            there = {name: np.zeros(shape, dtype) for name, (dtype, shape) in told.items() if 0 not in shape}
-            arrays = reader.restore(path, args=ocp.args.Composite(state=ocp.args.StandardRestore(there))).state
-        arrays = {name: np.asarray(arrays[name]) if name in arrays else np.zeros(*told[name][::-1]) for name in told}
-        if digest(arrays, {key: value for key, value in about.items() if key != "digest"}) != about["digest"]:
+        about = json.loads((path / _ITEM / _ABOUT).read_text(encoding="utf-8"))
+        arrays = read_safetensors(path / _ITEM / _ARRAYS)
+        told = {key: value for key, value in about.items() if key != "digest"}
+        if kinds(arrays) != about["arrays"] or digest(arrays, told) != about["digest"]:
             raise ValueError("its bytes are not those that were saved")
         return Saved(int(about["step"]), arrays, about)
     except (PermissionError, MemoryError):
         raise
-    except Exception as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         told = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{path} is damaged: {told:.200}") from error
-
-
-def _parse(kind: str) -> tuple[np.dtype, tuple[int, ...]]:
-    name, _, sizes = kind.removesuffix("]").partition("[")
-    return np.dtype(jax.numpy.dtype(name)), tuple(int(size) for size in sizes.split(",") if size.strip())
+        raise UsageError(f"{path} is damaged: {told:.300}") from error
 
 
 def restore(folder: pathlib.Path, arrays: Mapping[str, np.ndarray], asked: dict[str, Any]) -> Saved | None:
