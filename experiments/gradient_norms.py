@@ -38,10 +38,11 @@ from rnnjax.train.build import (
     parameter_count,
     task_options,
 )
-from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, to_dict, validate
+from rnnjax.train.config import ModelConfig, ReplicasConfig, TrainConfig, UsageError, to_dict, validate
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import claim_workdir, replacing, write_json
+from rnnjax.train.replicas import check_replicas, make_replicas
 from rnnjax.train.step import PROBE, root_key, stream
 
 VARIANTS = ("adding", "copying", "temporal_order", "latch", "music")
@@ -66,6 +67,7 @@ class Config:
     model: ModelConfig
     train: TrainConfig
     probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
+    replicas: ReplicasConfig = dataclasses.field(default_factory=ReplicasConfig)
     cells: tuple[str, ...] = dataclasses.field(default=("elman", "jordan", "lstm", "gru"), metadata={"choices": CELLS})
 
 
@@ -122,6 +124,8 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     task_name, task = make_task(config.task)
     every = {name: make_cell(name, config, task) for name in (*config.cells, *CELLS)}  # all are checked
     cells = {name: every[name] for name in config.cells}
+    for cell in cells.values():
+        check_replicas(cell, config.train, config.replicas)
     chance = task.chance  # reads a corpus, before anything is written
     claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": to_dict(config)})
     probed = probed_batch(task, config)
@@ -164,37 +168,58 @@ def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, f
     """Trains one cell and writes norms.npz and, last, summary.json, which says that the cell is finished."""
     steps = log_spaced_steps(config.train.steps, config.train.steps_per_call, config.probe.points)
     probe = GradientNorms(task, probed, steps)
-    model = make_model(cell, task, config.train.seed)
-    started, diverged = time.monotonic(), None
+    replicas = make_replicas(lambda cell, seed: make_model(cell, task, seed), cell, config.train, config.replicas)
+    started, ended = time.monotonic(), []
     try:
-        train(model, task, config.train, folder, probes=[probe], name=name)
+        trained = train(replicas, task, config.train, folder, probes=[probe], name=name)
+        ended = [one.stopped for one in trained]
     except NonFiniteError as error:  # a result of the study, and not its end
-        diverged = str(error)
-    curves = [{field: quartiles(norms) for field, norms in row.items()} for (row,) in map(dict.values, probe.rows)]
+        ended = [str(error)]
+    curves = [
+        {field: quartiles(pooled(norms)) for field, norms in row.items()} for (row,) in map(dict.values, probe.rows)
+    ]
     with replacing(folder / "norms.npz") as path:
         np.savez(path, step=probe.measured, **{field: np.stack([row[field] for row in curves]) for field in curves[0]})
-    best = best_scores(folder / "metrics.jsonl")
+    rows = run_files.read_rows(folder / "metrics.jsonl")
+    scores = [best_scores(rows, number) for number in range(len(replicas))]
+    best = typical(scores)
     summary = {
         "cell": name,
         "description": repr(cell),
-        "parameters": parameter_count(model),
+        "parameters": parameter_count(replicas[0].model),
         "loss": best.pop("loss", None),
         "metrics": best,
-        "diverged": diverged,
+        "diverged": next((why for why in ended if why and "finite" in why), None),
+        "replicas": [
+            {"label": one.label, "stopped": why, **score}
+            for one, why, score in zip(replicas, ended, scores, strict=True)
+        ],
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder / "summary.json", summary)
 
 
-def best_scores(path: pathlib.Path) -> dict[str, float]:
-    """The test scores: of the last evaluation or, where there is a validation split, of the one that was best on it."""
-    rows = [row for row in run_files.read_rows(path) if row["kind"] == "eval"]
+def pooled(norms: np.ndarray) -> np.ndarray:
+    """[D, B], or [R, D, B] of replicas -> [D, R * B]: examples of all replicas are alike."""
+    return norms if norms.ndim == 2 else np.concatenate(list(norms), axis=1)
+
+
+def best_scores(rows: list[dict], replica: int = 0) -> dict[str, float]:
+    """The test scores of a replica: of the last evaluation or, where there is a validation split, of the one that was
+    best on it."""
+    rows = [row for row in rows if row["kind"] == "eval" and row.get("replica", 0) == replica]
     valid = {row["step"]: row["loss"] for row in rows if row["split"] == "valid" and row["loss"] is not None}
     test = {row["step"]: row for row in rows if row["split"] == "test"}
     if not test:
         return {}
     row = test[min(valid, key=valid.get) if valid else max(test)]
-    return {name: value for name, value in row.items() if name not in ("kind", "split")}
+    return {name: value for name, value in row.items() if name not in ("kind", "split", "replica")}
+
+
+def typical(scores: list[dict[str, float]]) -> dict[str, float]:
+    """The scores of the replica with the median loss, of the lower two where there is none in the middle."""
+    held = sorted((score for score in scores if score.get("loss") is not None), key=lambda score: score["loss"])
+    return dict(held[(len(held) - 1) // 2]) if held else {}
 
 
 def gather_norms(workdir: pathlib.Path, cells: tuple[str, ...]) -> None:
@@ -222,6 +247,9 @@ def table_rows(run: run_files.Run) -> list[tuple[str, ...]]:
         summary, medians = run.summaries[cell], run.norms[cell]["carry"][..., QUANTILES.index(0.5)]
         start, end = Curve.of(medians[0]), Curve.of(medians[-1])
         loss = "-" if summary["loss"] is None else f"{summary['loss']:.4g}"
+        losses = [one["loss"] for one in summary["replicas"] if one.get("loss") is not None]
+        if len(losses) > 1:
+            loss += f" ({min(losses):.4g} to {max(losses):.4g})"
         verdict = f"{start.verdict} -> {end.verdict}"
         if summary["diverged"]:
             verdict = f"{start.verdict}; diverged at {summary['diverged'].partition(':')[0]}"
@@ -238,11 +266,22 @@ def write_report(run: run_files.Run) -> None:
         figures.save(figure, run.workdir / name)
     claims = run.claims["claims"]
     ran = [(cell, summary["description"], summary["seconds"]) for cell, summary in run.summaries.items()]
+    replicas = [
+        (cell, one["label"], one.get("loss"), one["stopped"] or "")
+        for cell, summary in run.summaries.items()
+        for one in summary["replicas"]
+        if one["label"]
+    ]
+    of_replicas = f"""
+## Replicas
+
+{tables.markdown_table(("cell", "replica", "loss", "stopped before its end"), replicas)}"""
     text = f"""# The gradient through time: {run.task["task"]}
 
 {sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}, on the test set;
 where there is a validation set, at the step that was best on it. The best guess that has seen no input, but knows the
-task and the place in the sequence, scores {run.task["chance"]:.4g}.
+task and the place in the sequence, scores {run.task["chance"]:.4g}. Of several replicas, the loss is the median one
+and the least and the largest, and the norms are those of the examples of all.
 
 ![dL/dcarry_t against distance from the loss](curves.png)
 
@@ -264,7 +303,7 @@ example's last step.
 
 ## What ran
 
-{tables.markdown_table(("cell", "definition", "seconds"), ran)}
+{tables.markdown_table(("cell", "definition", "seconds"), ran)}{of_replicas if len(replicas) > len(ran) else ""}
 
 The arrays behind the pictures are in gradient_norms.npz, every setting and version in config.json.
 """

@@ -1,5 +1,8 @@
 """Claims about what a run of the adding problem came to, in the setting that their rules were calibrated for."""
 
+import collections
+import statistics
+
 from experiments.common.claims import Claim
 from experiments.common.curves import QUANTILES, Curve
 from rnnjax.report import Run
@@ -28,8 +31,12 @@ def adding_claims(run: Run) -> list[Claim]:
 
 
 def _test_losses(run: Run, cell: str) -> dict[int, float]:
-    rows = run.metrics[cell]
-    return {row["step"]: row["loss"] for row in rows if row["kind"] == "eval" and row["loss"] is not None}
+    """{step: the median over replicas}."""
+    found = collections.defaultdict(list)
+    for row in run.metrics[cell]:
+        if row["kind"] == "eval" and row["loss"] is not None:
+            found[row["step"]].append(row["loss"])
+    return {step: statistics.median_low(losses) for step, losses in found.items()}
 
 
 def _solved(run: Run) -> list[Claim]:

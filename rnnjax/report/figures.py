@@ -1,7 +1,9 @@
 """Figures of a study: gradient norms against the distance from the loss, the same over training, and the losses."""
 
+import collections
 import math
 import pathlib
+import statistics
 import textwrap
 
 import matplotlib
@@ -114,13 +116,18 @@ def losses(run: Run) -> Figure:
         figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
         axes = figure.subplots()
         for cell, (color, dashes) in styles.items():
-            axes.plot(*train[cell], color=color, linewidth=0.8, alpha=0.3, label=f"{cell} training")
-            axes.plot(*held_out[cell], color=color, linestyle=dashes, marker="o", markersize=4, label=cell)
+            steps, (_, middle, _) = train[cell]
+            axes.plot(steps, middle, color=color, linewidth=0.8, alpha=0.3, label=f"{cell} training")
+            steps, (low, middle, high) = held_out[cell]
+            if np.any(low < high):
+                axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+            axes.plot(steps, middle, color=color, linestyle=dashes, marker="o", markersize=4, label=cell)
         ceiling = _scale_losses(
-            axes, run.task.get("chance"), [held_out[cell][1] for cell in held_out if cell not in diverged]
+            axes, run.task.get("chance"), [held_out[cell][1][1] for cell in held_out if cell not in diverged]
         )
         for cell in diverged:
-            steps, values = (part[np.isfinite(train[cell][1])] for part in train[cell])
+            there = np.isfinite(train[cell][1][1])
+            steps, values = train[cell][0][there], train[cell][1][1][there]
             axes.plot(
                 steps[-1:], np.minimum(values[-1:], ceiling), "X", color=styles[cell].color, markersize=9,
                 clip_on=False, label=f"{cell} diverged",
@@ -130,6 +137,8 @@ def losses(run: Run) -> Figure:
         axes.margins(x=0.02)
         axes.set(xlabel="training step", ylabel=f"loss ({run.task['unit']})")
         notes = [f"Thin lines: training batches. Points: {'validation' if split == 'valid' else split} set."]
+        if any("replica" in row for rows in run.metrics.values() for row in rows):
+            notes += ["Of several replicas: the median; shaded from the least to the largest."]
         notes += [f"Cross: {cell} diverged ({_when(run, cell)})." for cell in diverged]
         frame(figure, f"{_task(run)}: loss during training", notes, keys(run, styles, marker="o"))
     return figure
@@ -223,9 +232,16 @@ def _scale_losses(axes: Axes, chance: float | None, settled: list[np.ndarray]) -
 
 
 def _losses(run: Run, cell: str, **wanted: str) -> tuple[np.ndarray, np.ndarray]:
-    rows = [row for row in run.metrics[cell] if all(row.get(key) == value for key, value in wanted.items())]
-    values = [math.nan if row.get("loss") is None else float(row["loss"]) for row in rows]
-    return np.array([row["step"] for row in rows]), np.where(np.isfinite(values), values, np.nan)
+    """(steps, [3, steps]: the least, the median and the largest loss of the replicas), nan where none is a number."""
+    found: dict[int, list[float]] = collections.defaultdict(list)
+    for row in run.metrics[cell]:
+        if all(row.get(key) == value for key, value in wanted.items()):
+            found[row["step"]].append(math.nan if row.get("loss") is None else float(row["loss"]))
+    spread = np.full((3, len(found)), math.nan)
+    for place, losses in enumerate(found.values()):
+        if finite := [loss for loss in losses if math.isfinite(loss)]:
+            spread[:, place] = min(finite), statistics.median_low(finite), max(finite)
+    return np.array(list(found), int), spread
 
 
 def _task(run: Run) -> str:

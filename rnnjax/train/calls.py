@@ -49,7 +49,7 @@ class Calls:
         return state, metrics, np.sum([done for _, done in found], 0)
 
     def _groups(self, step: int, count: int):
-        """(size, batches [R, steps_per_call, ...] or None) of steps one after the other whose batches have one shape."""
+        """(size, batches [R, steps_per_call, ...] or None) of successive steps whose batches have one shape."""
         task, config = self._learner.task, self._learner.config
         if not isinstance(task, CorpusTask):
             yield count, None

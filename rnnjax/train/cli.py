@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from absl import app, flags
+from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from rnnjax.train.config import Leaf, UsageError, check_choice, leaves, read
@@ -72,8 +73,9 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
     variants: names for --config, the default first.
 
     Raises SystemExit: 2 after a UsageError, 1 after an OSError, an exception whose class says
-    `user_error = True` (bad data) or sizes that are too large for the memory or for a number, 130 after Ctrl-C,
-    RESUME (75) where a signal asked the run to save and end, each with a line or two on stderr. Any other exception is a bug and keeps its traceback.
+    `user_error = True` (bad data) or sizes that are too large for the memory or for a number, 130 after Ctrl-C, RESUME
+    (75) where a signal asked the run to save and end, each with a line or two on stderr. Any other exception is a bug
+    and keeps its traceback.
     """
     logging.getLogger("jax").setLevel(logging.WARNING)  # absl shows INFO: that jax looked for a TPU is no news
     parser = functools.partial(parse_or_exit, get_config=get_config, doc=doc, variants=variants)
@@ -85,6 +87,8 @@ def parse_or_exit(argv: list[str], get_config: Callable, *, doc: str, variants: 
     try:
         parsed, for_absl = parse(argv[1:], get_config, doc=doc, variants=variants)
         flags.FLAGS([argv[0], *for_absl])
+        if flags.FLAGS["verbosity"].using_default_value:
+            absl_logging.set_verbosity(absl_logging.WARNING)  # orbax tells of every file that it writes
         return parsed
     except (UsageError, flags.Error) as error:
         print(error, file=sys.stderr)

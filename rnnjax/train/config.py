@@ -130,7 +130,7 @@ class TrainConfig:
     steps: int = 2000  # a start; every experiment sets its own
     epochs: int = 0
     minutes: float = dataclasses.field(default=0.0, metadata=_HOW)
-    steps_per_call: int = dataclasses.field(default=50, metadata=_HOW)  # little dispatch, and progress is still seen
+    steps_per_call: int = 50  # spares most of the dispatch, and progress is still seen
     batch_size: int = 32  # a gradient of little noise at a price that a CPU can pay
     accumulate: int = 1
     window: int = 0

@@ -20,17 +20,28 @@ from rnnjax.train.config import TrainConfig, UsageError
 REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
 
-def start(config: TrainConfig) -> None:
-    """Lets JAX find the devices of a config, of this process and of the others. Called before JAX is used.
+def use_devices(count: int, processes: int = 1) -> None:
+    """Lets JAX find `count` devices: on a CPU the host is split into as many, which has to be said before JAX starts.
 
-    On a CPU the host is split into as many. Raises UsageError where there are fewer, where the others can't be met, and
-    where JAX has started on its own.
+    processes: that share them. Raises UsageError where there are fewer.
+    """
+    if count > 1:
+        with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
+            jax.config.update("jax_num_cpu_devices", count // processes)
+    if len(jax.devices()) < count:
+        raise UsageError(f"devices is {count}: JAX runs with {len(jax.devices())} ({jax.devices()[0].device_kind})")
+
+
+def start(config: TrainConfig) -> None:
+    """Meets the other processes of a config, if any, and finds its devices. Called before JAX is used.
+
+    Never on its own: variables of Slurm that are set by accident don't make a run wait for others.
+
+    Raises UsageError where the others can't be met, and where there are too few devices.
     """
     hosts = config.distributed
-    if config.devices > 1:
-        with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
-            jax.config.update("jax_num_cpu_devices", config.devices // hosts.processes)
     if hosts.processes > 1 and not jax.distributed.is_initialized():
+        jax.config.update("jax_num_cpu_devices", config.devices // hosts.processes)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         try:
             jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.process)
@@ -40,10 +51,7 @@ def start(config: TrainConfig) -> None:
                 f"process {hosts.process} of {hosts.processes} did not meet the others at {hosts.coordinator} "
                 f"(--config.train.distributed.coordinator): {told}"
             ) from None
-    if len(jax.devices()) < config.devices:
-        raise UsageError(
-            f"devices is {config.devices}: JAX runs with {len(jax.devices())} ({jax.devices()[0].device_kind})"
-        )
+    use_devices(config.devices, hosts.processes)
 
 
 def is_writer() -> bool:
@@ -58,22 +66,27 @@ def agree(value: bool) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.asarray(value))))
 
 
-def make_mesh(replicas: int, config: TrainConfig) -> Mesh:
-    """[replica, data] of the first `config.devices` devices.
+def shares_of(replicas: int, config: TrainConfig) -> int:
+    """Into how many shares a batch is split: replicas take the devices first.
 
-    Raises UsageError where the size of a batch is no multiple of the shares that it is to be split into.
+    Raises UsageError where the size of a batch is no multiple of that, part by part.
     """
-    together = math.gcd(replicas, config.devices)
-    shares = config.devices // together
+    shares = config.devices // math.gcd(replicas, config.devices)
     if config.batch_size % (shares * config.accumulate):
         parts = f" times accumulate ({config.accumulate})" if config.accumulate > 1 else ""
         raise UsageError(
-            f"--config.train.batch_size is {config.batch_size}: expected a multiple of the number of devices that share "
-            f"a batch ({shares}){parts}"
+            f"--config.train.batch_size is {config.batch_size}: expected a multiple of the devices that share a batch "
+            f"({shares}){parts}"
         )
-    kinds = (AxisType.Auto, AxisType.Auto)
+    return shares
+
+
+def make_mesh(replicas: int, config: TrainConfig) -> Mesh:
+    """[replica, data] of the first `config.devices` devices. Raises UsageError as `shares_of` does."""
+    shares = shares_of(replicas, config)
+    sizes, kinds = (config.devices // shares, shares), (AxisType.Auto, AxisType.Auto)
     devices = jax.devices()[: config.devices]
-    return jax.make_mesh((together, shares), (REPLICA_AXIS, DATA_AXIS), axis_types=kinds, devices=devices)
+    return jax.make_mesh(sizes, (REPLICA_AXIS, DATA_AXIS), axis_types=kinds, devices=devices)
 
 
 def on_mesh(function: Callable, mesh: Mesh, *, shared: int = 0, specs: Any = None) -> Callable:
@@ -110,8 +123,9 @@ def _of_several(function: Callable, shared: int) -> Callable:
     return of_several
 
 
-def place(tree: Any, mesh: Mesh, spec: Any = PartitionSpec(REPLICA_AXIS)) -> Any:
-    """Arrays [replica, ...] where they belong on the mesh; spec: a prefix of the tree."""
+def place(tree: Any, mesh: Mesh, spec: Any = None) -> Any:
+    """Arrays [replica, ...] where they belong on the mesh; spec: a prefix of the tree, replicas alone by default."""
+    spec = PartitionSpec(REPLICA_AXIS) if spec is None else spec
     return jax.device_put(tree, jax.tree.map(lambda one: NamedSharding(mesh, one), spec))
 
 

@@ -17,7 +17,9 @@ from rnnjax.train.sinks import open_sinks
 class Outputs:
     """A context manager. Of several processes that train together only the first one tells.
 
-    asked: what is trained, for those who watch. step: where the training begins or goes on. keep: the bytes of metrics.jsonl that stay.
+    asked: what is trained, for those who watch.
+    step: where the training begins or goes on.
+    keep: the bytes of metrics.jsonl that stay.
     """
 
     def __init__(

@@ -75,8 +75,8 @@ class GradientNorms:
 
     L_b is the loss at the last valid step of example b alone: where a task has a loss at every step, what vanishes
     would hide behind the losses nearer by. Results stand in `rows`: {unroll: {field: [T, B]}} for each step in
-    `measured`, or [R, T, B] of several replicas, "carry" being the norm of all fields together; nan at distances that an example does not have, inf for a
-    gradient that is not finite. Meant for unrolls that read forwards.
+    `measured`, [R, T, B] of several replicas, "carry" being the norm of all fields together; nan at distances that an
+    example does not have, inf for a gradient that is not finite. Meant for unrolls that read forwards.
     """
 
     def __init__(self, task: Task, batch: Batch, steps: Collection[int]):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -10,6 +11,7 @@ from flax import nnx
 
 from rnnjax.cell import Cell
 from rnnjax.train.config import ReplicasConfig, TrainConfig, UsageError
+from rnnjax.train.devices import shares_of
 from rnnjax.train.step import Learner, TrainState, root_key
 
 OF_THE_CELL = ("gain", "forget_bias")
@@ -35,18 +37,10 @@ def make_replicas(
 ) -> list[Replica]:
     """Every combination of the lists of `replicas`, with every seed; one, with nothing traced, where it asks for none.
 
-    make: (cell, seed) -> a model.
-
-    Raises UsageError where a list is of a field that the cell has not, or that not only its start depends on, and where
-    a value is out of range or given twice.
+    make: (cell, seed) -> a model. Raises UsageError as `check_replicas` does.
     """
-    lists = {field.name: getattr(replicas, field.name) for field in dataclasses.fields(replicas)}
-    seeds = lists.pop("seeds")
-    if seeds < 1 or config.seed + seeds > 2**32:
-        raise UsageError(f"--config.replicas.seeds is {seeds}: expected a whole number of at least 1")
-    lists = {name: values for name, values in lists.items() if values}
-    for name, values in lists.items():
-        _check(name, values, cell, config)
+    check_replicas(cell, config, replicas)
+    lists, seeds = _lists(replicas)
     found = []
     for *values, seed in itertools.product(*lists.values(), range(config.seed, config.seed + seeds)):
         given = dict(zip(lists, values, strict=True))
@@ -55,6 +49,23 @@ def make_replicas(
         label = ", ".join(f"{name}={value:g}" for name, value in {"seed": seed, **of_cell, **given}.items())
         found.append(Replica(make(made, seed), seed, given, label))
     return found
+
+
+def check_replicas(cell: Cell, config: TrainConfig, replicas: ReplicasConfig) -> None:
+    """Raises UsageError for a list of a field that the cell has not, or that not only its start depends on, for a value
+    that is out of range or given twice, and where a batch can't be shared out over the devices."""
+    lists, seeds = _lists(replicas)
+    if seeds < 1 or config.seed + seeds > 2**32:
+        raise UsageError(f"--config.replicas.seeds is {seeds}: expected a whole number of at least 1")
+    for name, values in lists.items():
+        _check(name, values, cell, config)
+    shares_of(seeds * math.prod(map(len, lists.values())), config)
+
+
+def _lists(replicas: ReplicasConfig) -> tuple[dict[str, tuple[float, ...]], int]:
+    lists = {field.name: getattr(replicas, field.name) for field in dataclasses.fields(replicas)}
+    seeds = lists.pop("seeds")
+    return {name: values for name, values in lists.items() if values}, seeds
 
 
 def _check(name: str, values: tuple[float, ...], cell: Cell, config: TrainConfig) -> None:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from rnnjax.probes.omega import value_and_grad_with_omega
 from rnnjax.tasks import Batch, Task
 from rnnjax.tasks.base import sum_and_count
 from rnnjax.train.batches import cut, join, own_share, split
@@ -188,8 +189,6 @@ class Learner:
             return self.loss(params, state.variables, key, batch, carry)
 
         if self.config.omega or "omega" in state.traced:
-            from rnnjax.probes.omega import value_and_grad_with_omega  # XXX
-
             (total, after), gradients, omega = value_and_grad_with_omega(loss, has_aux=True)(params)
             more = dict(zip(("omega", "transitions", "omega_gradients"), omega, strict=True))
         else:
