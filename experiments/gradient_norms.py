@@ -44,8 +44,10 @@ from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import claim_workdir, replacing, write_json
 from rnnjax.train.replicas import check_replicas, make_replicas
 from rnnjax.train.step import PROBE, root_key, stream
+from rnnjax.train.sweep import chain, product, sweep
 
 VARIANTS = ("adding", "copying", "temporal_order", "latch", "music")
+SWEEPS = ("ablation",)
 
 
 @dataclasses.dataclass
@@ -112,6 +114,23 @@ def get_config(variant: str, preset: str) -> Config:
             log_every=31,
         )
     return Config(options, cell_options(**per_cell), ModelConfig(hidden_size), training)
+
+
+def get_sweep(name: str) -> list[dict]:
+    """The LSTM as it is, and with one part left out or added at a time (Greff et al. 2017)."""
+    del name  # there is but one
+    parts = {
+        "input_gate": False,
+        "forget_gate": False,
+        "output_gate": False,
+        "input_activation": "identity",
+        "output_activation": "identity",
+        "coupled": True,
+        "peepholes": True,
+        "gate_recurrence": True,
+    }
+    changed = [sweep(f"cell_options.lstm.{field}", [value]) for field, value in parts.items()]
+    return product(sweep("cells", [("lstm",)]), chain([{}], *changed))
 
 
 def main(config: Config, workdir: pathlib.Path) -> None:
