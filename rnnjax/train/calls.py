@@ -1,19 +1,17 @@
 """Several steps, of all replicas, in one compiled call.
 
-The number of steps is data of the program and not part of it, and a step runs at the shape of its own batch. So what a
-step computes does not depend on how steps are grouped into calls, to the bit.
+The number of steps is data of the program and not part of it, and the steps of a corpus run one by one, each at the
+shape of its own batch. So what a step computes does not depend on how steps are grouped into calls, to the bit.
 """
 
-import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from rnnjax.tasks import CorpusTask
+from rnnjax.tasks import Batch, CorpusTask
 from rnnjax.train.batches import stack_batches
 from rnnjax.train.devices import DATA_AXIS, REPLICA_AXIS, on_mesh, to_host
 from rnnjax.train.step import Learner, TrainState
@@ -30,6 +28,7 @@ class Calls:
 
     def __init__(self, learner: Learner, mesh: Mesh, seeds: Sequence[int]):
         self._learner, self._seeds = learner, seeds
+        self._of_corpus = isinstance(learner.task, CorpusTask)
         spread = PartitionSpec(REPLICA_AXIS)
         state = TrainState(*[spread] * len(TrainState._fields))
         state = state._replace(carry=PartitionSpec(REPLICA_AXIS, DATA_AXIS))
@@ -40,45 +39,33 @@ class Calls:
     def __call__(
         self, state: TrainState, step: int, count: int
     ) -> tuple[TrainState, dict[str, np.ndarray], np.ndarray]:
-        found = []
-        for size, batches in self._groups(step, count):
-            state, metrics, done = self._compiled(state, batches, jnp.int32(size))
+        config, found = self._learner.config, []
+        if not self._of_corpus:
+            state, metrics, done = self._compiled(state, None, jnp.int32(count))
             metrics, done = to_host((metrics, done))
-            found.append(({name: values[:, :size] for name, values in metrics.items()}, done))
+            return state, {name: values[:, :count] for name, values in metrics.items()}, done
+        for at in range(step, step + count):
+            each = [self._learner.task.batch(at, config.batch_size, seed) for seed in self._seeds]
+            state, metrics, done = self._compiled(state, stack_batches(each), jnp.int32(1))
+            found.append((metrics, done))  # not looked at yet: the next batch is read while this one is trained on
+        found = to_host(found)
         metrics = {name: np.concatenate([part[name] for part, _ in found], 1) for name in found[0][0]}
         return state, metrics, np.sum([done for _, done in found], 0)
 
-    def _groups(self, step: int, count: int):
-        """(size, batches [R, steps_per_call, ...] or None) of successive steps whose batches have one shape."""
-        task, config = self._learner.task, self._learner.config
-        if not isinstance(task, CorpusTask):
-            yield count, None
-            return
-        each = (
-            stack_batches([task.batch(at, config.batch_size, seed) for seed in self._seeds])
-            for at in range(step, step + count)
-        )
-        for _, group in itertools.groupby(each, lambda batch: batch.inputs.shape):
-            group = list(group)
-            filled = group + group[-1:] * (config.steps_per_call - len(group))  # one program whatever the size
-            yield len(group), jax.tree.map(lambda *leaves: np.stack(leaves, 1), *filled)
-
-    def _call(self, state: TrainState, batches: Any, count: jax.Array):
-        """Of one replica: (state, metrics [steps_per_call, ...], done)."""
+    def _call(self, state: TrainState, batch: Batch | None, count: jax.Array):
+        """Of one replica: (state, metrics [steps_per_call, ...] or of a corpus [1, ...], done)."""
         learner = self._learner
 
-        def step(state, number):
-            if batches is None:
-                return learner.train_step(state, learner.sample(state))
-            return learner.train_step(state, jax.tree.map(lambda leaf: leaf[number], batches))
+        def step(state):
+            return learner.train_step(state, learner.sample(state) if batch is None else batch)
 
         def body(carried):
             number, state, metrics = carried
-            state, new = step(state, number)
+            state, new = step(state)
             return number + 1, state, jax.tree.map(lambda all, one: all.at[number].set(one), metrics, new)
 
-        _, shapes = jax.eval_shape(step, state, jnp.int32(0))
-        size = learner.config.steps_per_call
+        _, shapes = jax.eval_shape(step, state)
+        size = 1 if self._of_corpus else learner.config.steps_per_call
         metrics = jax.tree.map(lambda like: jnp.zeros((size, *like.shape), like.dtype), shapes)
         begin = vary((jnp.int32(0), metrics), state.step)
         done, state, metrics = jax.lax.while_loop(

@@ -165,6 +165,7 @@ class _Training:
         config, cadence = self.config, Cadence.of(self.config.checkpoint)
         started, before = self.clock(), self.seconds
         saved_at, calls = started, 0
+        second = min(1, (config.steps - self.step - 1) // config.steps_per_call)  # the first one compiles
         done = self.goes_on  # what belongs to the boundary of a save was done before it
         while True:
             now = self.clock()
@@ -186,7 +187,7 @@ class _Training:
             if ended:
                 self.outputs.end(self.step, "finished")
                 return
-            tracing = config.profile and calls == 1
+            tracing = config.profile and calls == second
             with jax.profiler.trace(self.workdir / "profile") if tracing else contextlib.nullcontext():
                 self._call(min(config.steps_per_call, config.steps - self.step))
             calls, done = calls + 1, False

@@ -50,7 +50,8 @@ class Outputs:
 
     def __exit__(self, kind, error, trace):
         if is_writer() and error is not None and not self._told_end:
-            self._heartbeat.beat(self._step, self._loss, None, "failed")
+            state = "failed" if isinstance(error, Exception) else "stopped"  # by Ctrl-C
+            self._heartbeat.beat(self._step, self._loss, None, state)
         return self._stack.__exit__(kind, error, trace)
 
     @property
