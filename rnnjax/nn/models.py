@@ -60,6 +60,37 @@ class SequenceModel(nnx.Module):
             if self.backward_size and outputs.shape[0]:
                 last = jnp.concatenate([last[..., : -self.backward_size], outputs[0][..., -self.backward_size :]], -1)
             outputs = last
+        return self._read_out(outputs)
+
+    def stream(
+        self, inputs: Any, carry: Any, *, lengths: jax.Array | None = None, rngs: nnx.Rngs | None = None
+    ) -> tuple[jax.Array, Any]:
+        """A window of longer sequences, (outputs [T, B, O], carry): goes on with `carry` and returns the final one.
+
+        Windows one after the other give what a call gives on the whole, but for masks, which each window draws anew. A
+        row that has ended has length 0: its carry is held.
+
+        carry: as the window before returned it, or `initial_carry` where sequences start.
+
+        Raises ValueError for a layer that reads backwards and for a model that reads the last step only.
+        """
+        if self.reads_last:
+            raise ValueError(
+                "reads_last is True but a window need not hold a row's last step: call the model on whole sequences"
+            )
+        if (where := _reads_backwards(self.rnn.layer)) is not None:
+            raise ValueError(
+                f"{where} is Bidirectional, which reads from the end: it can't go on where a window stopped. Call the "
+                "model on whole sequences"
+            )
+        unrolled = self.rnn(inputs, carry, lengths=lengths, rngs=rngs)
+        return self._read_out(unrolled.outputs), unrolled.carry
+
+    def initial_carry(self, batch_size: int) -> Any:
+        """Where each of so many sequences starts, leaves [B, ...]."""
+        return self.rnn.layer.initial_carry(self.rnn.arrays(), (batch_size,))
+
+    def _read_out(self, outputs: jax.Array) -> jax.Array:
         return outputs if self.head is None else self.head(outputs)
 
 
@@ -85,6 +116,14 @@ def _backward_size(layer: layers.Layer) -> int:
             "reads_last is True but the layer on top sums its directions, which end at different steps: merge by concat"
         )
     return top.backward.output_size
+
+
+def _reads_backwards(layer: layers.Layer) -> str | None:
+    """Where in the layer a cell reads backwards, in words; None where none does."""
+    if isinstance(layer, layers.Stack):
+        found = [i for i, part in enumerate(layer.layers) if isinstance(part, layers.Bidirectional)]
+        return f"layer_{found[0]} of the Stack" if found else None
+    return "the layer" if isinstance(layer, layers.Bidirectional) else None
 
 
 def _linear(inputs: int, outputs: int, dtype, rngs: nnx.Rngs) -> nnx.Linear:

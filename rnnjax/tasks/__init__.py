@@ -6,6 +6,7 @@ from rnnjax.tasks.copying import Copying
 from rnnjax.tasks.latch import Latch
 from rnnjax.tasks.music import Music
 from rnnjax.tasks.temporal_order import TemporalOrder
+from rnnjax.tasks.windows import Windows
 
 TASKS = {
     "adding": Adding,
@@ -26,5 +27,6 @@ __all__ = [
     "SyntheticTask",
     "Task",
     "TemporalOrder",
+    "Windows",
     "reduce_mean",
 ]

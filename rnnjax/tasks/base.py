@@ -12,6 +12,10 @@ A task is a frozen dataclass of hyper-parameters. Sequences are time-major, [T, 
 step (outputs [T, B, O], mask [T, B]). A metric names its mask because it may count fewer places than the loss
 does: recall after a delay is read at the recalled steps only. Masks hold 0 and 1, and `reduce_mean` takes the
 mean where they are 1.
+
+Where a task is `carried`, an update goes on where the one before stopped: row b of its batch follows row b of that
+before, and starts with the carry that the model ended it with, but for the rows that are `fresh`.
+`rnnjax.tasks.Windows` makes such a task of one with long sequences.
 """
 
 from typing import ClassVar, NamedTuple
@@ -22,15 +26,17 @@ import numpy as np
 
 
 class Batch(NamedTuple):
-    """inputs [T, B, I]; targets and mask [T, B, ...] or, of the last step, [B, ...]; lengths [B] or None.
+    """inputs [T, B, I]; targets and mask [T, B, ...] or, of the last step, [B, ...]; lengths and fresh [B] or None.
 
-    mask holds 1 where a target counts and 0 where it does not.
+    mask holds 1 where a target counts and 0 where it does not. fresh holds 1 where a row starts a new sequence, and 0
+    where it goes on with the carry that the row ended with in the update before; None where every row is new.
     """
 
     inputs: jax.Array
     targets: jax.Array
     mask: jax.Array
     lengths: jax.Array | None = None
+    fresh: jax.Array | None = None
 
 
 class Task:
@@ -40,6 +46,7 @@ class Task:
     reads_last: the loss reads the output at each example's last valid step only.
     link: the activation that turns outputs into predictions: "identity", "softmax" or "sigmoid".
     unit: of the loss, for axis labels.
+    carried: updates go on with the carry of the one before, and batches say by `fresh` in which rows they don't.
     """
 
     input_size: int
@@ -47,6 +54,7 @@ class Task:
     reads_last: ClassVar[bool]
     link: ClassVar[str]
     unit: ClassVar[str]
+    carried: ClassVar[bool] = False
 
     @property
     def output_bias(self) -> np.ndarray:
@@ -112,6 +120,10 @@ class SyntheticTask(Task):
         """A fresh batch; jittable with `batch_size` static."""
         raise TypeError(f"{type(self).__name__} has to define sample(key, batch_size)")
 
+    def draw(self, key: jax.Array, step: jax.Array | int, batch_size: int) -> Batch:
+        """The training batch of `step`, a pure function of its arguments; jittable with `batch_size` static."""
+        return self.sample(jax.random.fold_in(key, step), batch_size)
+
 
 class CorpusTask(Task):
     """A task over a corpus, split into train, valid and test.
@@ -124,6 +136,11 @@ class CorpusTask(Task):
     def steps_per_epoch(self, batch_size: int) -> int:
         """Training batches in one pass over the training split."""
         raise TypeError(f"{type(self).__name__} has to define steps_per_epoch(batch_size)")
+
+    def steps_of_epochs(self, epochs: int, batch_size: int, seed: int) -> int:
+        """Training batches in the first `epochs` passes, which need not be equally long."""
+        del seed
+        return epochs * self.steps_per_epoch(batch_size)
 
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
         """The training batch of `step`, a pure function of its arguments: a run can start again anywhere."""

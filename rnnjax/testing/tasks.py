@@ -12,8 +12,9 @@ from rnnjax.tasks.base import Batch, SyntheticTask, reduce_mean
 def check_task(task: SyntheticTask, batch_size: int = 3) -> None:
     """Raises AssertionError, saying what is wrong, unless the task keeps the contract of `rnnjax.tasks.base`.
 
-    Shapes and dtypes of a batch that is drawn under jit, determinism by key, a loss and metrics that are
-    finite and shaped as the mask, a loss with a finite gradient, and a positive chance.
+    Shapes and dtypes of a batch that is drawn under jit, and of what a `draw` of the task's own gives, determinism by
+    key, a loss and metrics that are finite and shaped as the mask, a loss with a finite gradient, and a positive
+    chance.
     """
     name = type(task).__name__
     keys = jax.random.split(jax.random.key(0), 2)
@@ -25,6 +26,10 @@ def check_task(task: SyntheticTask, batch_size: int = 3) -> None:
     others = (sample(key, batch_size) for key in jax.random.split(keys[1], 8))
     differs = any(not np.array_equal(batch.inputs, other.inputs) for other in others)
     assert differs, f"{name}: nine keys draw the same inputs"
+    if task.carried or type(task).draw is not SyntheticTask.draw:
+        of_step = jax.jit(task.draw, static_argnums=2)(keys[0], 0, batch_size)
+        _check_batch(task, name, of_step, batch_size)
+        assert not task.carried or of_step.fresh is not None, f"{name} is carried but a batch of draw has no fresh"
 
     lead = (batch_size,) if task.reads_last else batch.inputs.shape[:2]
     outputs = jax.random.normal(keys[1], (*lead, task.output_size), jnp.float32)
@@ -41,7 +46,7 @@ def check_task(task: SyntheticTask, batch_size: int = 3) -> None:
 
 
 def _check_batch(task, name, batch: Batch, batch_size: int) -> None:
-    inputs, targets, mask, lengths = batch
+    inputs, targets, mask, lengths, fresh = batch
     assert inputs.ndim == 3 and inputs.shape[1:] == (batch_size, task.input_size), (
         f"inputs of {name} have shape {inputs.shape}: expected [T, {batch_size}, {task.input_size}]"
     )
@@ -56,6 +61,9 @@ def _check_batch(task, name, batch: Batch, batch_size: int) -> None:
         assert lengths.shape == (batch_size,), f"lengths of {name} have shape {lengths.shape}"
         in_range = bool(jnp.all((lengths >= 0) & (lengths <= inputs.shape[0])))
         assert in_range, f"lengths of {name} are {lengths}: expected 0 .. {inputs.shape[0]}"
+    if fresh is not None:
+        assert fresh.shape == (batch_size,), f"fresh of {name} has shape {fresh.shape}: expected {(batch_size,)}"
+        assert bool(jnp.all((fresh == 0) | (fresh == 1))), f"fresh of {name} holds values other than 0 and 1"
 
 
 def _check_values(what: str, values: jax.Array, batch: Batch) -> None:

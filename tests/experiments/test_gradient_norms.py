@@ -19,6 +19,7 @@ from rnnjax.cells import CELLS
 from rnnjax.data.pianoroll import LOWEST_NOTE
 from rnnjax.train import cli
 from rnnjax.train.loop import train
+from rnnjax.train.records import release_workdirs
 
 ROOT = pathlib.Path(__file__).parents[2]
 FIELDS = {"elman": ("h",), "jordan": ("y",), "lstm": ("h", "c"), "gru": ("h",)}
@@ -66,17 +67,22 @@ def run(given):
         )
     except SystemExit as exit:
         return exit.code
-    return cli.call(gradient_norms.main, parsed)
+    try:
+        return cli.call(gradient_norms.main, parsed)
+    finally:
+        release_workdirs()  # as at the end of a process
 
 
 def contents(folder):
-    """{name: bytes} of all files."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """{name: bytes} of all files but locks, which hold the number of a process."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def results(folder):
     """`contents` without what tells of the clock."""
-    kept = {name: data for name, data in contents(folder).items() if not name.endswith(("timing.jsonl", "report.md"))}
+    clock = ("timing.jsonl", "report.md", "heartbeat.json", "about.json", "commit_success.txt", "_METADATA")
+    kept = {name: data for name, data in contents(folder).items() if not name.endswith(clock)}
     return {
         name: re.sub(rb'"seconds": [0-9.]+', b"", data) if name.endswith("summary.json") else data
         for name, data in kept.items()
@@ -134,7 +140,11 @@ def check_files(workdir, cells):
                 for name in ("metrics.jsonl", "timing.jsonl", "norms.npz", "summary.json")}  # fmt: skip
     of_study = {"config.json", "summary.json", "claims.json", "gradient_norms.npz", "report.md"}
     written = contents(workdir)
-    assert set(written) == figures | per_cell | of_study and told <= set(written)
+    to_go_on = {name for name in written if re.match(r"\w+/(checkpoints/|probes/|heartbeat.json)", name)}
+    assert set(written) - to_go_on == figures | per_cell | of_study and told <= set(written)
+    for cell in cells:
+        assert f"{cell}/checkpoints/latest/20/default/arrays.safetensors" in to_go_on
+        assert {f"{cell}/probes/GradientNorms/{step}.npz" for step in (0, 5, 10, 20)} <= to_go_on
     for name in figures:
         assert (
             written[name].startswith(b"\x89PNG\r\n" if name.endswith("png") else b"<?xml") and len(written[name]) > 5000
@@ -192,15 +202,14 @@ def test_the_claims_are_written_as_documented(study):
     assert [claim["holds"] for claim in claims["claims"]] == [True, False]
 
 
-def test_a_cell_is_scored_at_its_last_step_or_where_validation_was_best(study, tmp_path):
+def test_a_cell_is_scored_at_its_last_step_or_where_validation_was_best(study):
     last = json.loads((study("adding") / "lstm" / "summary.json").read_text())
     rows = [json.loads(line) for line in (study("adding") / "lstm" / "metrics.jsonl").read_text().splitlines()]
     assert last["loss"] == rows[-1]["loss"] and last["metrics"]["step"] == 20
 
     def score(*losses):
         lines = [{"step": step, "kind": "eval", "split": split, "loss": loss} for step, split, loss in losses]
-        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return gradient_norms.best_scores(tmp_path / "metrics.jsonl")
+        return gradient_norms.best_scores(lines)
 
     best = score((1, "valid", 3.0), (1, "test", 7.0), (2, "valid", 1.0), (2, "test", 9.0), (3, "valid", None),
                  (3, "test", 0.0))  # fmt: skip
@@ -361,3 +370,49 @@ def test_real_music_trains(corpora, tmp_path, capsys):
     assert 5 < summary["loss"] < 1.1 * chance < 20
     with np.load(tmp_path / "gradient_norms.npz") as arrays:
         assert np.isfinite(arrays["gru.carry"][:, :10]).all()
+
+
+def test_replicas_are_told_one_by_one_and_their_median(tmp_path, capsys):
+    """A wild learning rate among them stops its own replicas and no other."""
+    changes = {"replicas__seeds": 2, "replicas__learning_rate": "1e-3,1e30", "train__optimizer": "sgd",
+               "train__clip_norm": 0, "cells": "elman"}  # fmt: skip
+    assert run(arguments(tmp_path, "adding", **changes)) == 0
+    summary = json.loads((tmp_path / "elman" / "summary.json").read_text())
+    labels = [one["label"] for one in summary["replicas"]]
+    assert labels == [f"seed={seed}, learning_rate={rate}" for rate in ("0.001", "1e+30") for seed in (0, 1)]
+    losses = [one.get("loss") for one in summary["replicas"]]
+    assert losses[2:] == [None, None] and summary["loss"] == min(losses[:2])
+    assert all("not finite" in one["stopped"] for one in summary["replicas"][2:]) and summary["diverged"]
+    report = (tmp_path / "report.md").read_text()
+    assert all(f"| elman | {label} |" in report for label in labels)
+    alone = {"train__learning_rate": 1e-3, "train__optimizer": "sgd", "train__clip_norm": 0, "cells": "elman"}
+    assert run(arguments(tmp_path / "alone", "adding", **alone)) == 0
+    own = json.loads((tmp_path / "alone" / "elman" / "summary.json").read_text())
+    np.testing.assert_allclose(own["loss"], losses[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"replicas__forget_bias": 1, "cells": "gru"}, "GRU has no forget_bias"),
+        ({"replicas__seeds": 0}, "--config.replicas.seeds is 0"),
+        ({"replicas__gain": "1,1"}, "each value once is enough"),
+        ({"replicas__learning_rate": 0}, "--config.replicas.learning_rate has 0"),
+        ({"replicas__gain": 1, "cells": "elman", "cell_options__elman__orthogonal": "true"}, "at all times"),
+        ({"train__accumulate": 2}, "--config.train.batch_size is 3: expected a multiple of accumulate (2)"),
+    ],
+)
+def test_replicas_that_can_not_be_are_told_before_anything_is_written(tmp_path, capsys, changes, message):
+    assert run(arguments(tmp_path / "run", "adding", **changes)) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
+def test_the_ablations_are_configs_that_can_be():
+    for override in gradient_norms.get_sweep("ablation"):
+        config = gradient_norms.get_config("adding", "quick")
+        for field, value in override.items():
+            *groups, last = field.split(".")
+            setattr(functools.reduce(getattr, groups, config), last, value)
+        _, task = gradient_norms.make_task(config.task)
+        assert gradient_norms.make_cell("lstm", config, task) and config.cells == ("lstm",)

@@ -1,4 +1,7 @@
-"""A SequenceModel is a layer and a head; the last step is the last valid one; the trainer trains it with its masks."""
+"""A SequenceModel is a layer and a head; the last step is the last valid one; windows in order are the whole; masks are
+other ones at every step of a training."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +11,14 @@ from flax import nnx
 
 from rnnjax import layers
 from rnnjax.cells import CELLS, GRU, Elman, Jordan
-from rnnjax.layers import InputDropout, RecurrentDropout, Zoneout, run
+from rnnjax.layers import InputDropout, LearnedCarry, RecurrentDropout, Zoneout, run
 from rnnjax.nn import SequenceModel
 from rnnjax.nn.models import last_valid
 from rnnjax.probes.gradients import discover
 from rnnjax.tasks import Adding, Copying
-from rnnjax.testing import TOLERANCE, assert_close, fill_pads
+from rnnjax.testing import TOLERANCE, assert_close, fill_pads, random_like
 from rnnjax.train.config import TrainConfig
 from rnnjax.train.loop import train
-from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.step import Learner
 
 INPUTS = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)
@@ -115,6 +117,90 @@ def test_same_seed_same_parameters():
     assert jnp.any(first.rnn.params["W_hh"][...] != other.rnn.params["W_hh"][...])
 
 
+def of_size(name, inputs):
+    return CELLS[name](inputs, 4, 2) if name == "jordan" else CELLS[name](inputs, 2)
+
+
+EVERY_CELL = layers.Stack(
+    tuple(Zoneout(LearnedCarry(of_size(name, 2 if i else 3)), 0.3) for i, name in enumerate(CELLS)), layer_norm=True
+)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(EVERY_CELL, id="stack"),
+        *(pytest.param(of_size(name, 3), id=name, marks=pytest.mark.full) for name in CELLS),
+    ],
+)
+def test_windows_in_order_are_the_whole_with_truncated_gradients(layer, x64):
+    """7 steps, in windows of 3: row 0 fills them, 1 ends inside one, 2 at one's end, 3 in the first, 4 has none."""
+    model = SequenceModel(layer, 2, rngs=nnx.Rngs(0), dtype=jnp.float64)
+    model.eval()
+    nnx.update(model, random_like(nnx.state(model), seed=1, scale=0.5))
+    graph, params = nnx.split(model)
+    lengths, steps = np.array([7, 5, 6, 1, 0]), 3
+    inputs, weights = (random_like(jax.ShapeDtypeStruct((9, 5, of), jnp.float64), of) for of in (3, 2))
+    inputs = fill_pads(inputs, lengths, np.nan)
+    weights = jnp.where((np.arange(9)[:, None] < lengths[None])[..., None], weights, 0)
+
+    def cut(leaf, start):
+        return jax.lax.dynamic_slice_in_dim(leaf, start, steps)
+
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def window(params, carry, start):
+        model = nnx.merge(graph, params)
+        begin = jax.tree.map(functools.partial(jnp.where, start == 0), model.initial_carry(5), carry)
+        left = jnp.clip(lengths - start, 0, steps)
+        outputs, after = model.stream(cut(inputs, start), begin, lengths=left)
+        return jnp.sum(cut(weights, start) * outputs), (outputs, after)
+
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def whole(params):
+        model = nnx.merge(graph, params)
+        unrolled = model.rnn(inputs, lengths=lengths, truncate=steps)
+        outputs = unrolled.outputs if model.head is None else model.head(unrolled.outputs)
+        return jnp.sum(weights * outputs), (outputs, unrolled.carry)
+
+    carry, outputs, gradients = model.initial_carry(5), [], []
+    for start in range(0, 9, steps):
+        gradient, (output, carry) = window(params, carry, start)
+        outputs.append(output)
+        gradients.append(gradient)
+    gradient, (output, final) = whole(params)
+    assert_close(jnp.concatenate(outputs), output, TOLERANCE["float64"])
+    assert_close(carry, final, TOLERANCE["float64"])
+    assert_close(jax.tree.map(lambda *parts: sum(parts), *gradients), gradient, TOLERANCE["float64"])
+
+
+def test_windows_draw_masks_in_training_as_a_call_does():
+    model, inputs = regularised(3, 2), np.ones((4, 2, 3), np.float32)
+    carry, key = model.initial_carry(2), jax.random.key(1)
+    outputs, _ = model.stream(inputs, carry, rngs=nnx.Rngs(key))
+    assert_close(outputs, model(inputs, rngs=nnx.Rngs(key)), 0)
+    model.eval()
+    evaluated, _ = model.stream(inputs, carry)
+    assert_close(evaluated, model(inputs), 0)
+    assert jnp.any(outputs != evaluated)
+
+
+@pytest.mark.parametrize(
+    "layer, reads_last, message",
+    [
+        (Elman(3, 4), True, "reads_last is True but a window need not hold a row's last step"),
+        (layers.Bidirectional(Elman(3, 4), Elman(3, 4)), False, "the layer is Bidirectional, which reads from the end"),
+        (layers.Stack((Elman(3, 4), layers.Bidirectional(Elman(4, 2), Elman(4, 2)))), False,
+         "layer_1 of the Stack is Bidirectional, which reads from the end"),
+    ],
+)  # fmt: skip
+def test_what_cannot_go_on_is_named(layer, reads_last, message):
+    model = SequenceModel(layer, 2, reads_last=reads_last, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=message):
+        model.stream(INPUTS, model.initial_carry(2))
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float64])
 def test_the_dtype_of_the_parameters_is_that_of_the_outputs(dtype, x64):
     model = SequenceModel(Elman(3, 4), 2, output_bias=np.float32([1, 2]), rngs=nnx.Rngs(0), dtype=dtype)
@@ -134,9 +220,9 @@ def regularised(inputs, outputs, **options):
 def test_the_trainer_draws_other_masks_at_every_step_and_evaluates_without():
     task = Copying(delay=3, symbols=2, recall=2)
     model = regularised(task.input_size, task.output_size)
-    learner = Learner(model, task, make_optimizer(TrainConfig()))
+    learner = Learner(model, task, TrainConfig(batch_size=4))
     state = learner.init(KEY)
-    batch, step = learner.sample(state, 4), jax.jit(learner.train_step)
+    batch, step = learner.sample(state), jax.jit(learner.train_step)
     losses = [float(step(state._replace(step=jnp.int32(number)), batch)[1]["loss"]) for number in (0, 1, 2, 0)]
     assert losses[0] == losses[3] and len(set(losses)) == 3
     evaluated = jax.jit(learner.apply)(state.params, state.variables, batch)
@@ -146,7 +232,8 @@ def test_the_trainer_draws_other_masks_at_every_step_and_evaluates_without():
 
 @pytest.mark.full
 def test_a_training_run_with_masks_is_the_same_bits_twice(tmp_path):
-    task, config = Adding(4), TrainConfig(4, 2, 4, eval_every=4, eval_batch=8, log_every=2)
+    task = Adding(4)
+    config = TrainConfig(steps=4, steps_per_call=2, batch_size=4, eval_every=4, eval_batch=8, log_every=2)
 
     def trained(name):
         model = regularised(task.input_size, task.output_size, reads_last=task.reads_last)

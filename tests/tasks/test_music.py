@@ -36,7 +36,7 @@ def task(folder):
 def _sequences(batches):
     """The rolls of all rows that are not fillers, as sorted bytes; inputs, pads and masks are checked."""
     found = []
-    for inputs, targets, mask, lengths in batches:
+    for inputs, targets, mask, lengths, _ in batches:
         assert inputs.dtype == targets.dtype == mask.dtype == np.float32 and lengths.dtype == np.int32
         for row, length in enumerate(lengths):
             np.testing.assert_array_equal(mask[:, row], np.arange(len(mask)) < length)
