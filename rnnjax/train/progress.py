@@ -9,10 +9,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """Counts steps. A context manager; `update` after every compiled call."""
+    """Counts steps. A context manager; `update` after every compiled call.
 
-    def __init__(self, name: str, steps: int, console: Console | None = None):
-        self._name, self._steps = name, steps
+    start: the step that a run goes on from; rate and time left count from there.
+    seconds_left: until `steps` at the present rate; None while there is no rate.
+    """
+
+    def __init__(self, name: str, steps: int, console: Console | None = None, start: int = 0):
+        self._name, self._steps, self._start = name, steps, start
         self._console = console or Console(stderr=True)
         self._live = self._console.is_terminal
         self._bar = Progress(
@@ -28,25 +32,30 @@ class TrainingProgress:
     def __enter__(self):
         self._started = self._printed = time.monotonic()
         self._first: tuple[float, int] | None = None
+        self._step, self.seconds_left = self._start, None
+        if self._start:
+            self._console.print(f"{self._name}: goes on from step {self._start}", highlight=False)
         self._bar.start()
-        self._task = self._bar.add_task(self._name, total=self._steps, note="compiling")
+        self._task = self._bar.add_task(self._name, total=self._steps, completed=self._start, note="compiling")
         return self
 
     def __exit__(self, *exception):
         self._bar.stop()
         if not self._live and exception[0] is None:
-            seconds = time.monotonic() - self._started
-            self._console.print(f"{self._name}: {self._steps} steps in {seconds:.1f} s", highlight=False)
+            seconds, done = time.monotonic() - self._started, self._step - self._start
+            self._console.print(f"{self._name}: {done} steps in {seconds:.1f} s", highlight=False)
 
     def update(self, step: int, loss: float) -> None:
         """Says that `step` steps are done and what the loss is."""
         now = time.monotonic()
-        since, done = self._first or (self._started, 0)
+        since, done = self._first or (self._started, self._start)
         self._first = self._first or (now, step)  # what came before was mostly compiling, which is over
         rate = (step - done) / max(now - since, 1e-9)  # a coarse clock may not have moved
+        self._step, self.seconds_left = step, (self._steps - step) / rate
         note = f"loss {loss:.4g}, {rate:.0f} steps/s"
         self._bar.update(self._task, completed=step, note=note)
         if not self._live and now - self._printed >= _SECONDS_BETWEEN_LINES and step < self._steps:
             self._printed = now
-            left = (self._steps - step) / rate
-            self._console.print(f"{self._name}: step {step}/{self._steps}, {note}, {left:.0f} s left", highlight=False)
+            self._console.print(
+                f"{self._name}: step {step}/{self._steps}, {note}, {self.seconds_left:.0f} s left", highlight=False
+            )

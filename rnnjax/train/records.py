@@ -23,6 +23,7 @@ from typing import Any
 from rnnjax.train.config import HOW, UsageError, differences
 
 _PACKAGES = ("rnnjax", "jax", "jaxlib", "flax", "optax", "numpy")
+_OF_LAUNCHERS = {"run.json", "log.txt"}  # written around a run, before it begins, with the lock .job
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -71,7 +72,7 @@ def _cut(path: pathlib.Path, keep: int | None) -> int:
     """Leaves the first `keep` bytes, or all whole rows, in a new file under the same name: how many these are."""
     held = path.read_bytes() if path.exists() else b""
     end = held.rfind(b"\n") + 1 if keep is None else keep
-    if len(held) < end or (end and held[end - 1 : end] != b"\n"):
+    if end and held[end - 1 : end] != b"\n":
         found = f"has {len(held)} bytes" if path.exists() else "is not there"
         found = f"has no row that ends at byte {end}" if len(held) >= end else found
         raise UsageError(
@@ -249,7 +250,9 @@ def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
             raise UsageError(f"{workdir} holds another run: it differs in {listed}{more}; give another --workdir")
         return
     hidden = "."  # such as the lock, and what a kill left of a config.json that was being written
-    if workdir.is_dir() and not all(entry.name.startswith(hidden) for entry in workdir.iterdir()):
+    entries = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()
+    foreign = {name for name in entries if not name.startswith(hidden)}
+    if foreign - (_OF_LAUNCHERS if ".job" in entries else set()):
         raise UsageError(f"{workdir} holds files but no run (no config.json): give a new or an empty --workdir")
 
 
@@ -258,6 +261,7 @@ def _says_how(field: str) -> bool:
 
 
 def versions() -> dict[str, str | None]:
+    """{package: version} of what a result may depend on."""
     return {"python": sys.version.split()[0], **{name: _version(name) for name in _PACKAGES}}
 
 

@@ -21,10 +21,10 @@ def console(terminal):
     return Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
 
 
-def run(clock, terminal, steps):
+def run(clock, terminal, steps, start=0):
     """The text after (step, seconds since the start) of a run of 100 steps."""
     screen = console(terminal)
-    with TrainingProgress("lstm", 100, screen) as shown:
+    with TrainingProgress("lstm", 100, screen, start=start) as shown:
         for step, seconds in steps:
             clock[0] = 1000.0 + seconds
             shown.update(step, loss=1 / step)
@@ -42,6 +42,29 @@ def test_a_log_gets_a_line_every_10_seconds(clock):
 
 def test_a_quick_run_gets_one_line(clock):
     assert run(clock, False, [(50, 1), (100, 2)]) == "lstm: 100 steps in 2.0 s\n"
+
+
+def test_a_run_that_goes_on_counts_from_there(clock):
+    text = run(clock, False, [(60, 5), (70, 10), (80, 20), (100, 25)], start=50)
+    assert text.splitlines() == [
+        "lstm: goes on from step 50",
+        "lstm: step 70/100, loss 0.01429, 2 steps/s, 15 s left",
+        "lstm: step 80/100, loss 0.0125, 1 steps/s, 15 s left",
+        "lstm: 50 steps in 25.0 s",
+    ]
+
+
+def test_a_run_that_ends_early_says_how_far_it_came(clock):
+    assert run(clock, False, [(40, 2), (60, 3)], start=20).splitlines()[-1] == "lstm: 40 steps in 3.0 s"
+
+
+def test_the_time_left_is_that_at_the_present_rate(clock):
+    with TrainingProgress("lstm", 100, console(False), start=40) as shown:
+        assert shown.seconds_left is None  # it is compiling
+        for step, seconds, left in [(50, 10, 50), (60, 12, 8), (90, 24, 3.5), (100, 25, 0)]:
+            clock[0] = 1000.0 + seconds
+            shown.update(step, loss=0.5)
+            assert shown.seconds_left == pytest.approx(left)
 
 
 def test_a_clock_that_has_not_moved_does_no_harm(clock):
@@ -64,6 +87,15 @@ def test_a_terminal_gets_a_bar():
     for part in ("lstm", "━", "100/100", "loss 0.125", "steps/s"):
         assert part in text
     assert "steps in" not in text
+
+
+def test_a_bar_goes_on_where_the_run_does(clock):
+    screen = console(True)
+    with TrainingProgress("lstm", 100, screen, start=50) as shown:
+        shown._bar.refresh()
+        begun = screen.file.getvalue()
+        shown.update(60, loss=0.25)
+    assert "goes on from step 50" in begun and "50/100" in begun and "60/100" in screen.file.getvalue()
 
 
 def test_a_bar_is_taken_away_when_the_run_fails():

@@ -1,17 +1,26 @@
-"""A run's files are whole or absent, hold JSON that anything reads, and belong to one run."""
+"""A run's files are whole or absent, hold JSON that anything reads, and belong to one run and one process."""
 
+import errno
+import fcntl
 import importlib.metadata
 import json
 import math
+import multiprocessing
 import os
 import pathlib
+import signal
+import socket
 import subprocess
+import sys
+import textwrap
+import time
 
 import numpy as np
 import pytest
 
-from rnnjax.train.config import UsageError
-from rnnjax.train.records import Rows, claim_workdir, replacing, write_json
+from rnnjax.train import records
+from rnnjax.train.config import HOW, TrainConfig, UsageError, to_dict
+from rnnjax.train.records import Rows, claim_workdir, hold, release_workdirs, replacing, write_json
 
 ASKED = {"experiment": "x", "task": "adding", "config": {"cells": ["lstm", "gru"], "train": {"steps": 4, "seed": 0}}}
 
@@ -24,12 +33,24 @@ def umask():
     os.umask(before)
 
 
+@pytest.fixture(autouse=True)
+def released():
+    """Every test is a process of its own to the folders that it claims."""
+    yield
+    release_workdirs()
+
+
 def refuse(text):
     raise AssertionError(f"{text} is no JSON")
 
 
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def asked_by(**train):
+    """What a run with these fields of config.train asks for."""
+    return {"experiment": "x", "config": {"cells": ["lstm"], "train": to_dict(TrainConfig(**train))}}
 
 
 def test_rows_hold_what_was_written_and_null_for_what_json_has_not(tmp_path):
@@ -47,6 +68,71 @@ def test_rows_hold_what_was_written_and_null_for_what_json_has_not(tmp_path):
     assert second == {"step": 2, "nan": None, "inf": None, "minus": None}
     Rows(tmp_path / "rows.jsonl").close()
     assert (tmp_path / "rows.jsonl").read_text() == ""
+
+
+ROWS = b'{"step": 50}\n{"step": 100}\n{"step": 150}\n'
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 2', b"\xff\x00"])
+def test_rows_beyond_what_was_saved_are_cut_and_done_again(tmp_path, torn):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(ROWS + torn)
+    reader = path.open("rb")  # who reads while the run goes on is not disturbed: the file is another one
+    rows = Rows(path, keep=27)
+    assert rows.bytes == 27 and path.read_bytes() == ROWS[:27]
+    rows.write(step=150)
+    rows.sync()
+    assert path.read_bytes() == ROWS and rows.bytes == len(ROWS)
+    assert reader.read() == ROWS + torn
+    assert list(contents(tmp_path)) == ["rows.jsonl"]
+    path.with_name("again.jsonl").write_bytes(ROWS)
+    whole = Rows(path.with_name("again.jsonl"), keep=len(ROWS))
+    assert whole.bytes == len(ROWS) and path.with_name("again.jsonl").read_bytes() == ROWS
+
+
+def test_rows_and_the_name_of_their_file_can_be_made_to_outlast_a_loss_of_power(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    (tmp_path / "rows.jsonl").write_bytes(ROWS)
+    rows = Rows(tmp_path / "rows.jsonl", keep=13)
+    rows.write(step=100)
+    assert not synced
+    rows.sync()
+    assert synced == [(tmp_path / "rows.jsonl").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("held, kept", [(ROWS, ROWS), (ROWS + b'{"st', ROWS), (b'{"st', b""), (b"", b""), (None, b"")])
+def test_of_a_file_that_is_only_added_to_a_torn_line_goes(tmp_path, held, kept):
+    path = tmp_path / "timing.jsonl"
+    if held is not None:
+        path.write_bytes(held)
+    rows = Rows(path, keep=None)
+    assert rows.bytes == len(kept) and path.read_bytes() == kept
+    rows.write(step=200)
+    assert path.read_bytes() == kept + b'{"step": 200}\n' and rows.bytes == len(kept) + 14
+
+
+@pytest.mark.parametrize(
+    "held, keep, found",
+    [
+        (ROWS, 28, "has no row that ends at byte 28"),
+        (ROWS, 26, "has no row that ends at byte 26"),
+        (ROWS, 1000, "has 41 bytes"),
+        (ROWS + b'{"st', 45, "has no row that ends at byte 45"),
+        (b"", 1, "has 0 bytes"),
+        (None, 13, "is not there"),
+    ],
+)
+def test_rows_that_were_changed_since_the_save_are_refused_and_left_alone(tmp_path, held, keep, found):
+    path = tmp_path / "metrics.jsonl"
+    if held is not None:
+        path.write_bytes(held)
+    before = contents(tmp_path)
+    with pytest.raises(UsageError) as error:
+        Rows(path, keep)
+    for part in (f"{path} {found}", f"had {keep}", "Put it back", "another --workdir"):
+        assert part in str(error.value)
+    assert contents(tmp_path) == before
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -140,11 +226,20 @@ def test_of_many_differences_a_few_are_named(tmp_path):
         claim_workdir(tmp_path, {"config": dict.fromkeys("abcdefg", 1)})
 
 
-def test_foreign_files_are_refused_and_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years")
+@pytest.mark.parametrize("names", [["thesis.tex"], ["log.txt"], [".job", "log.txt", "thesis.tex"]])
+def test_foreign_files_are_refused_and_left_alone(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("years")
     with pytest.raises(UsageError, match="holds files but no run"):
         claim_workdir(tmp_path, ASKED)
-    assert contents(tmp_path) == {"thesis.tex": b"years"}
+    assert contents(tmp_path) == dict.fromkeys(names, b"years")
+
+
+def test_what_a_launcher_wrote_around_the_run_is_not_foreign(tmp_path):
+    for name in (".job", "log.txt", "run.json"):
+        (tmp_path / name).write_text("begins")
+    claim_workdir(tmp_path, ASKED)
+    assert {*contents(tmp_path)} == {".job", ".lock", "log.txt", "run.json", "config.json"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", "{}", '{"experiment": "x"}', b"\xff\xfe"])
@@ -152,7 +247,7 @@ def test_a_config_that_no_run_wrote_is_refused_and_left_alone(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match="config.json is not a config that a run wrote: give another --workdir"):
+    with pytest.raises(UsageError, match="config.json is damaged or not a config that a run wrote: give another"):
         claim_workdir(tmp_path, ASKED)
     assert contents(tmp_path) == before
 
@@ -184,7 +279,207 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tiny_disk: pathlib.Path):
         np.savez(temporary, values=np.random.default_rng(0).random(100_000))
     assert contents(tiny_disk) == before
     rows = Rows(tiny_disk / "rows.jsonl")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as error:
         for step in range(10_000):
-            rows.write(step=step, text="x" * 100)
+            rows.write(step=step, text="x" * 99)  # no whole number of rows fills a page
+    assert error.value.filename == str(tiny_disk / "rows.jsonl")
+    rows.close()
     assert contents(tiny_disk)["file.json"] == before["file.json"]
+    told = (tiny_disk / "rows.jsonl").read_bytes()
+    assert len(told) == rows.bytes and not told.endswith(b"\n") and told.count(b"\n") == step
+    with pytest.raises(OSError, match="No space left") as error:  # there is no room for the part that stays
+        Rows(tiny_disk / "rows.jsonl", keep=None)
+    assert error.value.filename and (tiny_disk / "rows.jsonl").read_bytes() == told
+
+
+def in_another_process(body, folder):
+    """A process that does `body` in the folder `here`; it has what `hold` and the others are."""
+    head = "import pathlib, sys, time; here = pathlib.Path(sys.argv[1])"
+    text = f"{head}\nfrom rnnjax.train.records import claim_workdir, hold\n{textwrap.dedent(body)}"
+    command = [sys.executable, "-c", text, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+HOLDS = """
+with hold(here / "lock", "the run"):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_one_process_holds_another_can_not_until_it_ends_in_any_way(tmp_path):
+    path = tmp_path / "new" / "lock"
+    for end in (signal.SIGKILL, signal.SIGTERM, None):
+        other = in_another_process(HOLDS, path.parent)
+        assert other.stdout.readline() == "holds\n", other.stderr.read()
+        opened = len(os.listdir("/dev/fd"))
+        with pytest.raises(UsageError) as error, hold(path, "the run"):
+            pass
+        assert len(os.listdir("/dev/fd")) == opened
+        expected = f"the run is in use by process {other.pid} on {socket.gethostname()}: start this when that has ended"
+        assert str(error.value).startswith(expected) and "another --workdir" in str(error.value)
+        other.send_signal(end) if end else other.stdin.close()
+        other.wait(10)
+        with hold(path, "the run"):
+            assert json.loads(path.read_text()) == {"pid": os.getpid(), "host": socket.gethostname()}
+    assert path.exists()
+
+
+def test_a_process_may_hold_again_what_it_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "lock"
+    path.write_text("left by one that was killed, and longer than what is written now" * 2)
+    tries = f"""
+    try:
+        with hold(here / "lock", "the run"):
+            print("free")
+    except ValueError as error:
+        print("process {os.getpid()} " in str(error) or error)
+    """
+
+    def seen_from_outside():
+        return in_another_process(tries, tmp_path).communicate(timeout=20)[0].strip()
+
+    with hold(path, "the run"):
+        with pytest.raises(KeyError), hold(pathlib.Path("lock"), "the run"):
+            raise KeyError
+        assert seen_from_outside() == "True"
+    assert seen_from_outside() == "free"
+
+
+def test_children_do_not_hold_on(tmp_path):
+    path = tmp_path / "lock"
+
+    def child(pipe):
+        try:
+            with hold(path, "the run"):
+                pipe.send("held")
+        except UsageError as error:
+            pipe.send(str(error))
+        pipe.recv()
+
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    forked = fork.Process(target=child, args=(theirs,), daemon=True)
+    with hold(path, "the run"):
+        forked.start()
+        started = subprocess.Popen(["sleep", "60"], close_fds=False)
+        answered = ours.poll(10)
+    try:
+        assert answered and f"in use by process {os.getpid()} on" in ours.recv()
+        other = in_another_process(HOLDS, tmp_path)
+        assert other.stdout.readline() == "holds\n", other.stderr.read()
+        other.communicate("")
+    finally:
+        ours.send("end")
+        forked.join(10)
+        started.kill()
+        started.wait()
+    assert forked.exitcode == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
+    def flock(descriptor, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(UsageError, match=r"lock: no locks on this file system \(.+\): give a --workdir"):
+        claim_workdir(tmp_path / "run", ASKED)
+    monkeypatch.undo()
+    claim_workdir(tmp_path / "run", ASKED)  # nothing is held by the try that failed
+
+
+def test_what_can_not_be_written_gives_its_name(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "lock").mkdir()
+    for path in (tmp_path / "file" / "lock", tmp_path / "lock"):
+        with pytest.raises(OSError) as error, hold(path, "the run"):
+            pass
+        assert error.value.filename in (str(path), str(path.parent))
+
+
+def test_a_second_process_is_refused_before_it_writes_anything(tmp_path):
+    body = f"claim_workdir(here, {ASKED!r})\nprint('claimed', flush=True)\nsys.stdin.read()"
+    first = in_another_process(body, tmp_path / "run")
+    assert first.stdout.readline() == "claimed\n", first.stderr.read()
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=f"run is in use by process {first.pid} on .* another --workdir"):
+        claim_workdir(tmp_path / "run", ASKED)
+    assert contents(tmp_path) == before
+    claim_workdir(tmp_path / "other", ASKED)
+    first.kill()
+    first.wait()
+    claim_workdir(tmp_path / "run", ASKED)
+    second = in_another_process(body, tmp_path / "run")
+    assert "UsageError" in second.communicate(timeout=20)[1]
+    release_workdirs()
+    third = in_another_process(body, tmp_path / "run")
+    assert third.communicate("", timeout=20)[0] == "claimed\n"
+
+
+def test_of_several_that_start_at_once_one_gets_a_new_folder(tmp_path):
+    start = time.time() + 1.5
+    body = f"time.sleep(max(0, {start} - time.time()))\nclaim_workdir(here, {ASKED!r})\nsys.stdin.read()"
+    others = [in_another_process(body, tmp_path / "run") for _ in range(3)]
+    while sum(other.poll() is None for other in others) > 1 and time.time() < start + 30:
+        time.sleep(0.02)
+    (holder,) = [other for other in others if other.poll() is None]
+    assert holder.communicate("", timeout=20)[1] == "" and holder.returncode == 0
+    refused = [other.communicate()[1] for other in others if other is not holder]
+    assert all(f"is in use by process {holder.pid}" in told or "by another process" in told for told in refused)
+
+
+def test_a_run_that_began_just_before_is_seen(tmp_path, monkeypatch):
+    def take(path, what):
+        write_json(tmp_path / "config.json", {**ASKED, "task": "copy"})
+        return taken(path, what)
+
+    taken = records._take
+    monkeypatch.setattr(records, "_take", take)
+    with pytest.raises(UsageError, match="differs in task"):
+        claim_workdir(tmp_path, ASKED)
+    its_own = in_another_process(f"claim_workdir(here, {ASKED | {'task': 'copy'}!r}); print('claimed')", tmp_path)
+    assert its_own.communicate(timeout=20)[0] == "claimed\n"
+
+
+def test_the_processes_of_one_training_share_a_folder(tmp_path):
+    parts = [asked_by(devices=2) for _ in range(2)]
+    for process, part in enumerate(parts):
+        part["config"]["train"]["distributed"] |= {"processes": 2, "process": process}
+    claim_workdir(tmp_path, parts[1])  # whichever comes first
+    assert not (tmp_path / "config.json").exists()
+    body = f"claim_workdir(here, {parts[0]!r})\nprint('claimed', flush=True)\nsys.stdin.read()"
+    first = in_another_process(body, tmp_path)
+    assert first.stdout.readline() == "claimed\n", first.stderr.read()
+    held = json.loads((tmp_path / "config.json").read_text())
+    assert held["config"]["train"]["distributed"]["process"] == 0
+    for part in parts:
+        again = in_another_process(f"claim_workdir(here, {part!r})", tmp_path)
+        assert "is in use by process" in again.communicate(timeout=20)[1]
+    first.communicate("")
+
+
+def test_how_a_run_is_carried_out_may_change(tmp_path):
+    claim_workdir(tmp_path, asked_by())
+    before = contents(tmp_path)
+    changed = asked_by(devices=2, minutes=5.0, profile=True, tensorboard=True, wandb=True)
+    changed["config"]["train"]["checkpoint"] |= {"every_minutes": 3.0, "signals": ["SIGTERM"], "new": 1}
+    changed["config"]["train"]["distributed"]["processes"] = 2
+    assert {name.split(".")[1] for name in HOW} >= {"devices", "minutes", "checkpoint", "distributed"}
+    claim_workdir(tmp_path, changed)
+    assert contents(tmp_path) == before
+    changed["config"]["train"] |= {"seed": 3, "momentum": 0.5, "profiled": True}
+    with pytest.raises(UsageError) as error:
+        claim_workdir(tmp_path, changed)
+    named = "config.train.momentum (0.9 there, 0.5 here), config.train.seed (0 there, 3 here), config.train.profiled ("
+    assert f"differs in {named}" in str(error.value)
+
+
+def test_a_config_of_an_older_version_is_told_by_the_fields_that_it_lacks(tmp_path):
+    old = asked_by()
+    for name in ("checkpoint", "devices", "window"):
+        del old["config"]["train"][name]
+    write_json(tmp_path / "config.json", old)
+    with pytest.raises(UsageError, match=r"differs in config.train.window \('\(absent\)' there, 0 here\); give"):
+        claim_workdir(tmp_path, asked_by())
