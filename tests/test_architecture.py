@@ -66,3 +66,9 @@ def test_no_config_or_flag_below_the_trainer():
     for path in FILES:
         if room_of(path) not in ("train", "testing"):
             assert not imports(path) & {"absl", "ml_collections", "absl.flags"}, path
+
+
+@pytest.mark.parametrize("folder, above", [("rnnjax", {"experiments", "launch"}), ("experiments", {"launch"})])
+def test_what_stands_below_knows_nothing_of_what_stands_above(folder, above):
+    for path in (ROOT.parent / folder).rglob("*.py"):
+        assert not {name.split(".")[0] for name in imports(path)} & above, path
