@@ -4,11 +4,15 @@ carry_gradients   dL/dcarry_t for every t, of any function that calls `unroll`
 gradient_norms    their norms over time, in log10
 step_jacobians    dcarry_t/dcarry_{t-1} along a trajectory
 jacobian_products dcarry_t/dcarry_k for every k <= t
+
+Beside them stands what trains by such a measure: `value_and_grad_with_omega`, a penalty on gradients that vanish or
+explode, and its gradient.
 """
 
 from rnnjax.probes.gradients import carry_gradients, value_and_grad
 from rnnjax.probes.jacobians import JacobianProducts, jacobian_products, step_jacobians
 from rnnjax.probes.norms import by_distance, gradient_norms, log10_norm, slope
+from rnnjax.probes.omega import value_and_grad_with_omega
 
 PROBES = {
     "carry_gradients": carry_gradients,
@@ -28,4 +32,5 @@ __all__ = [
     "slope",
     "step_jacobians",
     "value_and_grad",
+    "value_and_grad_with_omega",
 ]

@@ -16,7 +16,7 @@ metadata around each trace is part of JAX's trace key, and so forces a new one.
 import collections
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -45,7 +45,7 @@ def value_and_grad(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
     Returns a compiled function of (params, *args, **kwargs) that gives (value, gradients of params, carry gradients),
     where value is (loss, aux) with `has_aux`, and carry gradients are those of `carry_gradients`.
     """
-    return _compiled(loss_fn, has_aux=has_aux, of_params=True)
+    return compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, of_params=True))
 
 
 def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
@@ -65,11 +65,17 @@ def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
     perturbation: inside scan, while, cond, vmap, lax.map, shard_map, a custom derivative rule, or a jitted function
     that is called twice with the same shapes.
     """
-    compiled = _compiled(loss_fn, has_aux=has_aux, of_params=False)
-    return functools.wraps(loss_fn)(lambda *args, **kwargs: compiled(*args, **kwargs)[2])
+    run = compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, of_params=False))
+    return functools.wraps(loss_fn)(lambda *args, **kwargs: run(*args, **kwargs)[2])
 
 
-def _compiled(loss_fn: Callable, *, has_aux: bool, of_params: bool) -> Callable:
+def compiled(loss_fn: Callable, differentiate: Callable) -> Callable:
+    """`differentiate(loss, params, whole)` as a compiled function of the arguments of `loss_fn`.
+
+    params are the arrays of loss_fn's first argument; loss(params) is the loss_fn of these and of all other arguments;
+    whole(gradients) gives gradients of params the structure of the argument, with None for what is no array.
+    """
+
     @functools.partial(jax.jit, static_argnums=(1, 3))
     def run(params, static_params, rest, static_rest):
         @functools.wraps(loss_fn)
@@ -78,35 +84,33 @@ def _compiled(loss_fn: Callable, *, has_aux: bool, of_params: bool) -> Callable:
             args, kwargs = static_rest.join(rest)
             return loss_fn(static_params.join(params), *args, **kwargs)
 
-        value, gradients, of_carries = _differentiate(loss, params, has_aux=has_aux, of_params=of_params)
-        return value, gradients and static_params.join_arrays(gradients), of_carries
+        return differentiate(loss, params, static_params.join_arrays)
 
     @functools.wraps(loss_fn)
-    def compiled(params, *args, **kwargs):
+    def of_arguments(params, *args, **kwargs):
         return run(*_Static.split(params), *_Static.split((args, kwargs)))
 
-    return compiled
+    return of_arguments
 
 
-def _differentiate(loss: Callable, params: Any, *, has_aux: bool, of_params: bool):
-    found = discover(functools.wraps(loss)(lambda: loss(params)))
-    zeros = jax.tree.map(lambda like: vary(jnp.zeros(like.shape, like.dtype), like), found)
+def _differentiate(loss: Callable, params: Any, whole: Callable, *, has_aux: bool, of_params: bool):
+    zeros = zeros_like(discover(functools.wraps(loss)(lambda: loss(params))))
 
     def perturbed(zeros, params):
-        with _fresh_trace(), handlers.handling(_Perturb(zeros)):
+        with _fresh_trace(), handlers.handling(Perturb(zeros)):
             return loss(params)
 
     if of_params:
         value, (of_carries, gradients) = jax.value_and_grad(perturbed, (0, 1), has_aux=has_aux)(zeros, params)
-        return value, gradients, of_carries
+        return value, whole(gradients), of_carries
     value, of_carries = jax.value_and_grad(lambda zeros: perturbed(zeros, params), has_aux=has_aux)(zeros)
     return value, None, of_carries
 
 
-def discover(function: Callable) -> dict[str, Any]:
+def discover(function: Callable, *, through: Collection[str] = _RUNS_ONCE) -> dict[str, Any]:
     """{name: carries as ShapeDtypeStructs [T, *batch, ...]} of every unroll that `function()` calls, in order.
 
-    Raises ValueError as `carry_gradients` does.
+    Raises ValueError as `carry_gradients` does, and for an unroll inside one of `_RUNS_ONCE` that is not in `through`.
     """
     handler = _Discover()
     with _fresh_trace(), handlers.handling(handler):
@@ -117,7 +121,7 @@ def discover(function: Callable) -> dict[str, Any]:
             f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
             "gradient of" + (_SCANS_BY_ITSELF if scans else "")
         )
-    _check_each_runs_once(jaxpr.jaxpr, handler.found)
+    _check_each_runs_once(jaxpr.jaxpr, handler.found, through)
     for name, carry in handler.found.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -126,6 +130,11 @@ def discover(function: Callable) -> dict[str, Any]:
                     "no gradient: keep whole numbers among the inputs"
                 )
     return handler.found
+
+
+def zeros_like(found: dict[str, Any]) -> dict[str, Any]:
+    """The zeros of every unroll that `discover` has found."""
+    return jax.tree.map(lambda like: vary(jnp.zeros(like.shape, like.dtype), like), found)
 
 
 class _Numbered:
@@ -147,14 +156,14 @@ class _Discover(_Numbered):
     def perturbation(self, name, like):
         self.add(name, like)
 
-    def carries(self, carries):
+    def carries(self, steps):
         name = next(reversed(self.found))
-        leaves, structure = jax.tree.flatten(carries)
+        leaves, structure = jax.tree.flatten(steps.carries)
         tagged = [checkpoint_name(leaf, f"{_TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, tagged)
 
 
-class _Perturb(_Numbered):
+class Perturb(_Numbered):
     """Hands every unroll its zeros."""
 
     def __init__(self, zeros: dict[str, Any]):
@@ -164,20 +173,26 @@ class _Perturb(_Numbered):
     def perturbation(self, name, like):
         return self.zeros[self.add(name, like)]
 
-    def carries(self, carries):
-        return carries
+    def carries(self, steps):
+        return steps.carries
 
 
 def _fresh_trace():
     return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
 
 
-def _check_each_runs_once(jaxpr, found: dict[str, Any]) -> None:
+def _check_each_runs_once(jaxpr, found: dict[str, Any], through: Collection[str]) -> None:
     """Raises ValueError unless every tag stands once, outside loops, branches and batching."""
     seen = collections.Counter()
     for inside, variable_shape, label in _tags(jaxpr, ()):
         index, name = label.split(":", 2)[1:]
-        outer = [primitive for primitive in inside if primitive not in _RUNS_ONCE]
+        outer = [primitive for primitive in inside if primitive not in through]
+        if outer and outer[0] in _RUNS_ONCE:
+            raise ValueError(
+                f"unroll {name!r} runs inside a {outer[0]}, which its parameters and carries can't be taken out of. "
+                "Call it without a jax.jit or jax.checkpoint of its own: the whole is compiled, and unroll's chunk "
+                "saves memory as well"
+            )
         if outer:
             raise ValueError(
                 f"unroll {name!r} runs inside a {outer[0]}, where one perturbation would be shared by several runs "

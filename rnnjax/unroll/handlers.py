@@ -2,12 +2,38 @@
 
 A handler is put around a call, as in effect-handler libraries, and `unroll` asks the innermost one twice:
 `perturbation` before its scan, for zeros to add to the carry after each step, and `carries` after it, to show what
-came out. Without a handler nothing is asked, traced or paid. The handlers stand in `rnnjax.probes.gradients`.
+was run and what came out. Without a handler nothing is asked, traced or paid. The handlers stand in
+`rnnjax.probes.gradients` and `rnnjax.probes.omega`.
 """
 
 import contextlib
 import contextvars
+import dataclasses
 from typing import Any, Protocol
+
+import jax
+
+from rnnjax.cell import Carry, Cell, Params
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """What an unroll has run, as its steps were given it: a pytree of the arrays.
+
+    params: what `cell.prepare` made of the parameters.
+    inputs: leaves [T, *batch, ...] in the dtype of the parameters, pads filled with real steps.
+    valid: [T, *batch], set at the steps that are no pads; None where all are.
+    carries: the one after each step, fields [T, *batch, ...].
+    """
+
+    params: Params
+    inputs: Any
+    valid: jax.Array | None
+    carries: Carry
+    cell: Cell = dataclasses.field(metadata={"static": True})
+    reverse: bool = dataclasses.field(metadata={"static": True})
+    truncate: int | None = dataclasses.field(metadata={"static": True})
 
 
 class Handler(Protocol):
@@ -19,7 +45,7 @@ class Handler(Protocol):
         Their gradient is dL/dcarry_t. They have to be zeros: a backward of a cell's own leaves the sum out.
         """
 
-    def carries(self, carries: Any) -> Any:
+    def carries(self, steps: Steps) -> Carry:
         """The carries of the unroll that asked last, to be returned as they are or tagged."""
 
 

@@ -90,7 +90,7 @@ def unroll(
         sequences = (crossings(valid, time, reverse), sequences)
     final, (outputs, carries) = run(carry, sequences)
     if handler is not None:
-        carries = handler.carries(carries)
+        carries = handler.carries(handlers.Steps(params, inputs, valid, carries, cell, reverse, truncate))
     return Unrolled(outputs, final, carries)
 
 
