@@ -141,7 +141,7 @@ class Checkpoints:
     after: the step that the training goes on from, -1 for its start; saves of later steps, and what a kill left
         unfinished, are removed, since the training comes to them again.
 
-    Raises OSError where a save can't be written, at the next save or at the end.
+    Raises OSError where a save can't be written, at the next save, when it is waited for, or at the end.
     """
 
     def __init__(self, folder: pathlib.Path, config: CheckpointConfig, after: int = -1):
@@ -172,6 +172,12 @@ class Checkpoints:
         about["digest"] = digest(arrays, about)
         with self._told():
             self._managers[kind].save(step, args=_Save(arrays, about), force=True)
+
+    def wait(self) -> None:
+        """Returns when what was begun is on disk. Raises OSError where it can't be written."""
+        with self._told():
+            for manager in self._managers.values():
+                manager.wait_until_finished()
 
     @contextlib.contextmanager
     def _told(self):
@@ -224,7 +230,7 @@ def restore(folder: pathlib.Path, arrays: Mapping[str, np.ndarray], asked: dict[
         except UsageError as error:
             problems.append((path, str(error)))
             continue
-        _check_same(path, {"arrays": kinds(arrays), **asked}, saved.about)
+        _check_same(path, {**asked, "arrays": kinds(arrays)}, saved.about)
         for damaged, problem in problems if is_writer() else ():
             aside = damaged.with_name(f"{damaged.name}.damaged")
             print(f"{problem}; put aside as {aside.name}, going on from step {step}", file=sys.stderr, flush=True)

@@ -6,6 +6,9 @@ replicas that are its own run one after the other on a CPU, where that is fastes
 
 import contextlib
 import math
+import os
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from rnnjax.train.config import TrainConfig, UsageError
+from rnnjax.train.config import DistributedConfig, TrainConfig, UsageError
 
 REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
@@ -25,9 +28,10 @@ def use_devices(count: int, processes: int = 1) -> None:
 
     processes: that share them. Raises UsageError where there are fewer.
     """
-    if count > 1:
-        with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
-            jax.config.update("jax_num_cpu_devices", count // processes)
+    if count == 1:
+        return  # there always is one, and JAX need not start to know
+    with contextlib.suppress(RuntimeError):  # it has started: with these devices or with too few
+        jax.config.update("jax_num_cpu_devices", count // processes)
     if len(jax.devices()) < count:
         raise UsageError(f"devices is {count}: JAX runs with {len(jax.devices())} ({jax.devices()[0].device_kind})")
 
@@ -37,21 +41,39 @@ def start(config: TrainConfig) -> None:
 
     Never on its own: variables of Slurm that are set by accident don't make a run wait for others.
 
-    Raises UsageError where the others can't be met, and where there are too few devices.
+    Raises UsageError where the others can't be met, and where there are too few devices. Where no other comes, JAX ends
+    the process itself, after 5 minutes.
     """
     hosts = config.distributed
     if hosts.processes > 1 and not jax.distributed.is_initialized():
+        _check_coordinator(hosts)
         jax.config.update("jax_num_cpu_devices", config.devices // hosts.processes)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        where = f"at {hosts.coordinator} (--config.train.distributed.coordinator)"
+        told = f"process {hosts.process} of {hosts.processes}"
+        print(f"{told}: meeting the others {where}", file=sys.stderr, flush=True)  # where none comes, JAX aborts
         try:
             jax.distributed.initialize(hosts.coordinator, hosts.processes, hosts.process)
         except (RuntimeError, ValueError) as error:
-            told = str(error).partition("\n")[0]
-            raise UsageError(
-                f"process {hosts.process} of {hosts.processes} did not meet the others at {hosts.coordinator} "
-                f"(--config.train.distributed.coordinator): {told}"
-            ) from None
+            why = str(error).partition("\n")[0]
+            raise UsageError(f"{told} did not meet the others {where}: {why}") from None
     use_devices(config.devices, hosts.processes)
+
+
+def _check_coordinator(hosts: DistributedConfig) -> None:
+    """Raises UsageError where it is no address, and where process 0 can't listen there: JAX would crash."""
+    flag = "--config.train.distributed.coordinator"
+    host, _, port = hosts.coordinator.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise UsageError(f"{flag} is {hosts.coordinator}: expected HOST:PORT, such as localhost:12355")
+    if hosts.process == 0:
+        try:
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            why = os.strerror(error.errno)
+            raise UsageError(
+                f"{flag} is {hosts.coordinator}: process 0 can't listen there ({why}): give another port"
+            ) from None
 
 
 def is_writer() -> bool:
@@ -124,9 +146,25 @@ def _of_several(function: Callable, shared: int) -> Callable:
 
 
 def place(tree: Any, mesh: Mesh, spec: Any = None) -> Any:
-    """Arrays [replica, ...] where they belong on the mesh; spec: a prefix of the tree, replicas alone by default."""
+    """Arrays [replica, ...] where they belong on the mesh.
+
+    spec: a prefix of the tree, by default the replicas alone.
+    """
     spec = PartitionSpec(REPLICA_AXIS) if spec is None else spec
-    return jax.device_put(tree, jax.tree.map(lambda one: NamedSharding(mesh, one), spec))
+    shardings = jax.tree.map(lambda one: NamedSharding(mesh, one), spec)
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+    return jax.tree.map(lambda one, part: jax.tree.map(lambda leaf: _put(leaf, one), part), shardings, tree)
+
+
+def _put(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    """The part of each process of an array that all have whole; device_put refuses keys, and NaN differs from NaN."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
+    whole = np.asarray(leaf)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
 
 def to_host(tree: Any) -> Any:

@@ -132,15 +132,16 @@ class _Training:
 
     def _begin(self) -> int:
         """Takes up the newest save, or starts: the bytes of metrics.jsonl that stay."""
-        state = first_states(self.learner, self.replicas)
-        if self.config.init_from:
-            given = find_parameters(self.config.init_from, self.workdir.name, state.params)
-            state = state._replace(params=given, average=given if self.config.ema else None)
-        best, keep = state.evaluated, 0
-        saved = restore(self.workdir / "checkpoints", to_arrays((state, best)), self._asked())
+        state, keep = first_states(self.learner, self.replicas), 0
+        saved = restore(self.workdir / "checkpoints", to_arrays((state, state.evaluated)), self._asked())
         self.goes_on = saved is not None
-        if saved is not None:
-            state, best = from_arrays(saved.arrays, (state, best))
+        if saved is None:
+            if self.config.init_from:
+                given = find_parameters(self.config.init_from, self.workdir.name, state.params)
+                state = state._replace(params=given, average=given if self.config.ema else None)
+            best = state.evaluated
+        else:
+            state, best = from_arrays(saved.arrays, (state, state.evaluated))
             about = saved.about
             self.step, self.seconds, self.why, keep = saved.step, about["seconds"], about["why"], about["metrics_bytes"]
             self.standings = [Standing(**standing) for standing in about["standings"]]
@@ -159,7 +160,8 @@ class _Training:
         config = to_dict(self.config)
         for name in HOW:
             del config[name.removeprefix("train.")]
-        return {"config": config, "task": repr(self.task), "replicas": [one.label for one in self.replicas]}
+        replicas = [{"label": one.label, "seed": one.seed, **one.traced} for one in self.replicas]
+        return {"config": config, "task": repr(self.task), "replicas": replicas}
 
     def _loop(self) -> None:
         config, cadence = self.config, Cadence.of(self.config.checkpoint)
@@ -182,9 +184,11 @@ class _Training:
                     self._save()
                     saved_at = now
                 if stop and not ended:
+                    self.checkpoints.wait()
                     self.outputs.end(self.step, "stopped")
                     raise Interrupted(self.signals.received or "a signal to another process", self.step)
             if ended:
+                self.checkpoints.wait()
                 self.outputs.end(self.step, "finished")
                 return
             tracing = config.profile and calls == second
@@ -237,10 +241,11 @@ class _Training:
             "versions": versions(),
             "key": "threefry2x32",
         }
-        self.checkpoints.save("latest", self.step, to_arrays((self.state, self.best)), about)
         if self.best_is_new:
             self.checkpoints.save("best", self.step, to_arrays({"params": self.best}), about)
+            self.checkpoints.wait()  # a run that goes on from the state below does not come to them again
             self.best_is_new = False
+        self.checkpoints.save("latest", self.step, to_arrays((self.state, self.best)), about)
 
     def _call(self, count: int) -> None:
         first, config = self.step, self.config

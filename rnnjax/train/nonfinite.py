@@ -48,7 +48,7 @@ def where_in_time(learner: Learner, state: TrainState, batch: Batch) -> str:
         return learner.loss(params, state.variables, key, batch, state.carry)
 
     try:
-        gradients = jax.device_get(probes.carry_gradients(loss, has_aux=True)(state.params))
+        gradients = jax.device_get(probes.carry_gradients(loss, has_aux=True)(learner.noisy(state)))
     except ValueError:  # no unroll, or one that a probe can't see into
         return ""
     found = []

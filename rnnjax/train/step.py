@@ -19,7 +19,7 @@ from rnnjax.tasks.base import sum_and_count
 from rnnjax.train.batches import cut, join, own_share, split
 from rnnjax.train.config import TrainConfig
 from rnnjax.train.devices import DATA_AXIS
-from rnnjax.train.optimizer import make_optimizer
+from rnnjax.train.optimizer import TRACED, make_optimizer
 from rnnjax.unroll.sequence import cast, keep_where, vary
 
 INIT, DATA, MODEL, EVALUATION, PROBE, NOISE = range(6)
@@ -103,7 +103,7 @@ class Learner:
             step=jnp.zeros((), jnp.int32),
             params=params,
             variables=variables,
-            opt_state=make_optimizer(self.config, values).init(params),
+            opt_state=self._optimizer(values).init(params),
             key=key,
             average=jax.tree.map(jnp.copy, params) if self.config.ema else None,
             carry=jax.tree.map(jnp.copy, carry),
@@ -146,9 +146,11 @@ class Learner:
             after = jax.tree.map(lambda a, b: jnp.where(fine, a, b), after, kept._replace(key=None))
         return after._replace(key=state.key, nonfinite=state.nonfinite + ~fine), metrics
 
+    def _optimizer(self, traced: Mapping[str, Any]) -> optax.GradientTransformation:
+        return make_optimizer(self.config, {name: value for name, value in traced.items() if name in TRACED})
+
     def _updated(self, state: TrainState, gradients: Any) -> TrainState:
-        optimizer = make_optimizer(self.config, state.traced)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        updates, opt_state = self._optimizer(state.traced).update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = state.average
         if average is not None:
@@ -157,7 +159,7 @@ class Learner:
 
     def _sums(self, state: TrainState, batch: Batch) -> tuple[dict[str, Any], Any, Any]:
         """(sums over the batch, variables, carry), part by part and device by device."""
-        params, carry = self._noisy(state), state.carry
+        params, carry = self.noisy(state), state.carry
         if self.shares > 1:
             batch = own_share(batch)
             params = vary(params, batch.mask)  # so that gradients are one's own until the psum
@@ -218,7 +220,7 @@ class Learner:
         total, count = sum_and_count(self.task.loss(outputs, batch), batch.mask)
         return total, (count, after, carry)
 
-    def _noisy(self, state: TrainState) -> Any:
+    def noisy(self, state: TrainState) -> Any:
         """The parameters that the gradient is taken at: with noise, where there is any (Jim, Giles, Horne 1996)."""
         if not self.config.weight_noise and "weight_noise" not in state.traced:
             return state.params

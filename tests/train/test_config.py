@@ -126,7 +126,10 @@ def test_validate_accepts_every_optimizer_and_no_clipping(optimizer):
         ),
         ({"eval_every": 75}, "--config.train.eval_every is 75: expected a multiple of steps_per_call (50)"),
         ({"steps": 75}, "--config.train.steps is 75: expected a multiple of steps_per_call (50)"),
-        ({"optimizer": "adan"}, "--config.train.optimizer is adan: expected one of adam, sgd, rmsprop"),
+        (
+            {"optimizer": "adan"},
+            "--config.train.optimizer is adan: expected one of adam, adamw, sgd, momentum, rmsprop",
+        ),
         ({"learning_rate": 0.0}, "--config.train.learning_rate is 0.0: expected a number above 0"),
         ({"learning_rate": float("nan")}, "--config.train.learning_rate is nan: expected"),
         ({"learning_rate": float("inf")}, "--config.train.learning_rate is inf: expected"),

@@ -1,120 +1,131 @@
-"""A batch over several devices: the numbers of one, with one all-reduce. In processes of their own, since the number of
-devices is set before JAX starts."""
+"""A batch over several devices: the numbers of one, with one all-reduce a step. In processes of their own, since the
+number of devices is set before JAX starts."""
 
 import json
-import subprocess
-import sys
-import textwrap
+import re
 
 import jax
+import numpy as np
 import pytest
+from cases import in_process, printed
+from flax import nnx
 
+from rnnjax.cells import CELLS, Elman
+from rnnjax.nn import SequenceModel
+from rnnjax.tasks import Adding
+from rnnjax.testing import TOLERANCE, assert_close
 from rnnjax.train.config import TrainConfig, UsageError, validate
-from rnnjax.train.devices import use_devices
+from rnnjax.train.devices import make_mesh, use_devices
+from rnnjax.train.step import Learner
+
+TRAINS = """
+import pathlib
+import numpy as np
+from cases import *
+from rnnjax.layers import DropConnect, InputDropout, RecurrentDropout, Zoneout
+from rnnjax.train.checkpoint import to_arrays
+from rnnjax.train.loop import train
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)
+folder = pathlib.Path({folder!r})
+
+def masked(cell):
+    return DropConnect(Zoneout(InputDropout(RecurrentDropout(cell, 0.3), 0.5), 0.3), 0.5)
+
+if {cell!r} == "corpus":
+    layer, task, more = cell_of("elman", Sums()), Sums(), dict(window=3, accumulate=2, eval_batch=6)
+else:
+    layer, task, more = masked(cell_of({cell!r}, COPYING)), COPYING, dict(weight_noise=0.1, omega=0.5)
+for devices in {devices}:
+    config = config_of(batch_size=8, optimizer="sgd", learning_rate=0.1, devices=devices, **dict(eval_batch=8) | more)
+    found = train(model_of(layer, task), task, config, folder / str(devices))
+    np.savez(folder / f"{{devices}}.npz", **to_arrays(found.state._replace(opt_state=None)))
+"""
 
 
-def run(code):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.parametrize(
+    "cell", ["corpus", *(name if name == "lstm" else pytest.param(name, marks=pytest.mark.full) for name in CELLS)]
+)
+def test_the_numbers_are_those_of_one_device(tmp_path, cell):
+    """Of every cell with masks of every kind, and of a corpus whose lengths and masks differ from example to
+    example, in windows, the share of each device in two parts, with batches of 6 to evaluate."""
+    devices = (1, 4) if cell == "corpus" else (1, 8)
+    printed(in_process(TRAINS.format(folder=str(tmp_path), cell=cell, devices=devices), max(devices)))
+    one, several = (dict(np.load(tmp_path / f"{count}.npz")) for count in devices)
+    assert_close(several, one, TOLERANCE["float64"])
+    rows, others = (
+        [json.loads(line) for line in (tmp_path / str(count) / "metrics.jsonl").read_text().splitlines()]
+        for count in devices
+    )
+    assert len(rows) >= 5
+    for row, other in zip(rows, others, strict=True):
+        told = row.pop("kind"), row.pop("split", None)
+        assert told == (other.pop("kind"), other.pop("split", None))
+        assert_close(row, other, TOLERANCE["float64"])
 
 
-def test_the_numbers_are_those_of_one_device(tmp_path):
-    """Also on a corpus, whose lengths and masks differ from example to example."""
-    code = f"""
-        import sys, pathlib, jax, numpy as np
-        sys.path.insert(0, "tests/train")
-        from rnnjax.cells import LSTM
-        from rnnjax.layers import DropConnect, InputDropout, RecurrentDropout, Zoneout
-        from rnnjax.tasks import Adding
-        from rnnjax.train.build import make_model
-        from rnnjax.train.config import TrainConfig
-        from rnnjax.train.devices import use_devices
-        from rnnjax.train.loop import train
-        from rnnjax.testing import assert_close
-        from test_loop import Sums
-        use_devices(4)
-        jax.config.update("jax_enable_x64", True)
-        task = Adding(6)
-        inside = LSTM(task.input_size, 3)
-        for cell, task in (
-            (inside, task),
-            (InputDropout(RecurrentDropout(inside, 0.3), 0.5), task),
-            (DropConnect(Zoneout(inside, 0.3), 0.5), task),
-            (LSTM(1, 3), Sums()),
-        ):
-            found = []
-            for devices in (1, 2, 4):
-                config = TrainConfig(steps=6, steps_per_call=3, batch_size=4, eval_every=6, eval_batch=8, log_every=3)
-                config.devices = devices
-                folder = pathlib.Path({str(tmp_path)!r}) / f"{{type(task).__name__}}{{type(cell).__name__}}{{devices}}"
-                found.append(train(make_model(cell, task, 0), task, config, folder))
-            for other in found[1:]:
-                assert_close(jax.device_get(other.state.params), jax.device_get(found[0].state.params), 1e-5)
-                for split, scores in found[0].scores.items():
-                    np.testing.assert_allclose(other.scores[split]["loss"], scores["loss"], rtol=1e-4)
-        print("same")
-    """
-    assert run(code).strip() == "same"
-    rows = [json.loads(line) for line in (tmp_path / "AddingLSTM4" / "metrics.jsonl").read_text().splitlines()]
-    one = [json.loads(line) for line in (tmp_path / "AddingLSTM1" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [row["step"] for row in one]
+COUNTS = """
+from cases import *
+from rnnjax.tasks import Adding
+from rnnjax.train.calls import Calls
+from rnnjax.train.devices import make_mesh, place
+from rnnjax.train.replicas import Replica, first_states
+from rnnjax.train.step import Learner
+import jax.numpy as jnp
+jax.config.update("jax_disable_most_optimizations", True)
+task, config = Adding(6), config_of(batch_size=8, devices=4)
+mesh = make_mesh(1, config)
+for name in {names}:
+    model = model_of(cell_of(name, task), task, dtype="float32")
+    learner = Learner(model, task, config, 4)
+    calls = Calls(learner, mesh, [0])
+    state = place(first_states(learner, [Replica(model, 0)]), mesh, calls.specs)
+    compiled = calls._compiled.lower(state, None, jnp.int32(2)).compile()
+    assert all(len(one.device_set) == 4 for one in jax.tree.leaves(compiled.output_shardings[0].params))
+    print("PROGRAM", name)
+    print(compiled.as_text())
+"""
 
 
-def test_a_step_has_one_all_reduce_for_every_cell():
-    code = """
-        import jax
-        from rnnjax.cells import CELLS
-        from rnnjax.tasks import Adding
-        from rnnjax.train.build import make_model
-        from rnnjax.train.config import TrainConfig
-        from rnnjax.train.devices import use_devices
-        from rnnjax.train.optimizer import make_optimizer
-        from rnnjax.train.step import Learner, root_key
-        use_devices(4)
-        task = Adding(6)
-        for name, cls in CELLS.items():
-            cell = cls(2, 3, 1) if name == "jordan" else cls(2, 3)
-            learner = Learner(make_model(cell, task, 0), task, make_optimizer(TrainConfig()), devices=4)
-            state = learner.init(root_key(0))
-            batch = learner.sample(state, 8)
-            step = jax.jit(learner.train_step).lower(state, batch).compile()
-            assert step.as_text().count(" all-reduce(") == 1, name
-            state, metrics = step(state, batch)
-            assert all(len(leaf.sharding.device_set) == 4 for leaf in jax.tree.leaves(state.params))
-        print("one")
-    """
-    assert run(code).strip() == "one"
+ALL_REDUCE = re.compile(r" all-reduce(?:-start)?\(")
 
 
-def test_what_devices_would_do_differently_is_refused():
-    code = """
-        from flax import nnx
-        from rnnjax.cells import Elman
-        from rnnjax.nn import SequenceModel
-        from rnnjax.tasks import Adding
-        from rnnjax.train.config import TrainConfig
-        from rnnjax.train.devices import use_devices
-        from rnnjax.train.optimizer import make_optimizer
-        from rnnjax.train.step import Learner
-        use_devices(2)
-        class Dropping(SequenceModel):
-            def __init__(self, part):
-                super().__init__(Elman(2, 3), 1, reads_last=True, rngs=nnx.Rngs(0))
-                self.part = part
-        for part in (nnx.Dropout(0.5), nnx.BatchNorm(3, rngs=nnx.Rngs(0))):
-            try:
-                Learner(Dropping(part), Adding(6), make_optimizer(TrainConfig()), devices=2)
-            except ValueError as error:
-                print(error)
-    """
-    dropout, statistics = run(code).splitlines()
-    assert "holds an nnx.Dropout" in dropout and "part/mean" in statistics and "on one" in dropout and statistics
+@pytest.mark.parametrize("names", [("elman", "lstm"), pytest.param(tuple(CELLS), marks=pytest.mark.full)], ids=len)
+def test_a_step_has_one_all_reduce(names):
+    programs = printed(in_process(COUNTS.format(names=names), 4)).split("PROGRAM ")[1:]
+    assert tuple(program.partition("\n")[0] for program in programs) == names
+    for program in programs:
+        parts = re.split(r"\n(?=%|ENTRY)", program)
+        (entry,) = [part for part in parts if part.startswith("ENTRY")]  # where a count that is always the same may be
+        (body,) = [part for part in parts if part is not entry and ALL_REDUCE.search(part)]
+        assert len(ALL_REDUCE.findall(body)) == 1 and len(ALL_REDUCE.findall(entry)) <= 1
+        name = body.partition(" ")[0]
+        assert len(re.findall(rf" while\(.*body={re.escape(name)}\b", entry)) == 1
+
+
+@pytest.mark.parametrize("options", [{"shares": 2}, {"accumulate": 2}], ids=str)
+@pytest.mark.parametrize(
+    "part, named",
+    [(nnx.Dropout(0.5), "holds an nnx.Dropout"), (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), "holds part/mean")],
+    ids=["dropout", "statistics"],
+)
+def test_what_parts_of_a_batch_would_do_differently_is_refused(part, named, options):
+    class Holding(SequenceModel):
+        def __init__(self):
+            super().__init__(Elman(2, 3), 1, reads_last=True, rngs=nnx.Rngs(0))
+            self.part = part
+
+    config = TrainConfig(accumulate=options.get("accumulate", 1))
+    with pytest.raises(ValueError, match=f"{named}.* 2 parts.*train it on one device, with accumulate=1"):
+        Learner(Holding(), Adding(6), config, options.get("shares", 1))
+    Learner(Holding(), Adding(6), TrainConfig())
 
 
 def test_a_batch_is_shared_out_evenly():
-    with pytest.raises(UsageError, match="batch_size is 10: expected a multiple of the number of devices .4."):
-        validate(TrainConfig(batch_size=10, devices=4))
+    for shared, accumulate, told in ((10, 1, r"\(4\)"), (12, 2, r"\(4\) times accumulate \(2\)")):
+        config = TrainConfig(batch_size=shared, devices=4, accumulate=accumulate)
+        with pytest.raises(UsageError, match=f"batch_size is {shared}: expected a multiple of the devices .* {told}"):
+            make_mesh(1, config)
     with pytest.raises(UsageError, match="devices is 0"):
         validate(TrainConfig(devices=0))
 

@@ -17,7 +17,6 @@ from rnnjax.tasks import Adding, Batch, Copying, Music
 from rnnjax.testing import assert_close
 from rnnjax.train.build import make_model
 from rnnjax.train.config import TrainConfig
-from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.probes import GradientNorms, last_step_loss, log_spaced_steps
 from rnnjax.train.step import Learner
 
@@ -63,7 +62,7 @@ def test_rows_are_the_gradients_of_each_example_alone(case):
     task, cell = CASES[case]
     model = make_model(cell, task, 0)
     batch = task.sample(jax.random.key(1), 3)
-    learner = Learner(model, task, make_optimizer(TrainConfig()))
+    learner = Learner(model, task, TrainConfig())
     state, probe = learner.init(jax.random.key(0)), GradientNorms(task, batch, (0, 4))
     values = jax.jit(lambda params: probe.inside(lambda p, b: learner.apply(p, state.variables, b), params))(
         state.params
@@ -119,7 +118,7 @@ def test_a_gradient_that_is_not_finite_is_no_missing_distance():
     task = Ragged(6)
     model = make_model(Elman(2, 3), task, 0)
     batch = task.sample(jax.random.key(1), 3)
-    learner = Learner(model, task, make_optimizer(TrainConfig()))
+    learner = Learner(model, task, TrainConfig())
     state = learner.init(jax.random.key(0))
 
     def apply(params, batch):

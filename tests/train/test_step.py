@@ -10,13 +10,12 @@ import optax
 import pytest
 from flax import nnx
 
-from rnnjax.cells import CELLS, GRU, LSTM, Elman
+from rnnjax.cells import GRU, LSTM, Elman
 from rnnjax.nn import RNN
-from rnnjax.tasks import Adding, Batch, Copying, SyntheticTask, reduce_mean
+from rnnjax.tasks import Adding, Batch, SyntheticTask, reduce_mean
 from rnnjax.testing import TOLERANCE, assert_close, count_compilations
 from rnnjax.train.build import make_model
 from rnnjax.train.config import TrainConfig
-from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.step import Learner
 
 TASK = Adding(6)
@@ -58,8 +57,9 @@ class Noisy(nnx.Module):
 
 
 def learner_of(model, task, **changes):
-    config = dataclasses.replace(TrainConfig(optimizer="sgd", learning_rate=0.1, clip_norm=0), **changes)
-    return Learner(model, task, make_optimizer(config))
+    config = TrainConfig(batch_size=4, optimizer="sgd", learning_rate=0.1, clip_norm=0)
+    config = dataclasses.replace(config, **changes)
+    return Learner(model, task, config)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_step_is_grad_and_optax(optimizer, cell):
         return jnp.mean(jnp.square(nnx.merge(graph, params)(batch.inputs)[:, 0] - batch.targets[:, 0]))
 
     for number in range(3):
-        batch = learner.sample(state, 4)
+        batch = learner.sample(state)
         state, metrics = step(state, batch)
         loss, gradient = value_and_grad(params, batch)
         updates, opt_state = plain.update(gradient, opt_state, params)
@@ -100,7 +100,7 @@ def test_clipping_shortens_the_step_and_both_norms_are_told():
     model = make_model(GRU(2, 3), TASK, 0)
     free, clipped = (learner_of(model, TASK, clip_norm=norm) for norm in (0, 0.01))
     state = free.init(KEY)
-    batch = free.sample(state, 4)
+    batch = free.sample(state)
     start = nnx.to_pure_dict(state.params)
     (after, metrics), (shorter, clipped_metrics) = (
         jax.jit(learner.train_step)(learner.init(KEY), batch) for learner in (free, clipped)
@@ -112,42 +112,21 @@ def test_clipping_shortens_the_step_and_both_norms_are_told():
     assert_close(nnx.to_pure_dict(shorter.params), want, 1e-6)
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_steps_in_one_call_are_the_bits_of_single_calls(name):
-    task = Copying(delay=3, symbols=2, recall=2)
-    cell = CELLS[name](task.input_size, 3, **({"output_size": task.output_size} if name == "jordan" else {}))
-    learner = learner_of(make_model(cell, task, 0), task, optimizer="adam", learning_rate=1e-2, clip_norm=1.0)
-
-    def step(state):
-        return learner.train_step(state, learner.sample(state, 4))
-
-    together, metrics = jax.jit(lambda state: jax.lax.scan(lambda s, _: step(s), state, None, length=3))(
-        learner.init(KEY)
-    )
-    state, single, losses = learner.init(KEY), jax.jit(step), []
-    for _ in range(3):
-        state, told = single(state)
-        losses.append(told["loss"])
-    assert len(set(map(float, losses))) == 3
-    np.testing.assert_array_equal(metrics["loss"], np.stack(losses))
-    assert_close(together._replace(key=0), state._replace(key=0), 0)
-
-
 def test_a_second_step_compiles_nothing(noisy):
-    _, learner, state, step = noisy
-    state, _ = step(state, learner.sample(state, 4))
-    batch = learner.sample(state, 4)
+    model, learner, state, step = noisy
+    state, _ = step(state, learner.sample(state))
+    batch = learner.sample(state)
     with count_compilations() as compiled:
         state, _ = step(state, batch)
     assert compiled.count == 0
     with count_compilations() as compiled:
-        step(state, learner.sample(state, 7))
+        step(state, learner_of(model, Echo(), batch_size=7).sample(state))
     assert compiled.count > 0
 
 
 def test_each_step_has_a_batch_and_a_dropout_mask_of_its_own(noisy):
     _, learner, state, step = noisy
-    batches = [learner.sample(state._replace(step=jnp.int32(number)), 4) for number in range(3)]
+    batches = [learner.sample(state._replace(step=jnp.int32(number))) for number in range(3)]
     assert len({batch.inputs.tobytes() for batch in map(jax.device_get, batches)}) == 3
     losses = [float(step(state._replace(step=jnp.int32(number)), batches[0])[1]["loss"]) for number in (0, 1, 2, 0)]
     assert losses[0] == losses[3] and len(set(losses)) == 3
@@ -157,7 +136,7 @@ def test_each_step_has_a_batch_and_a_dropout_mask_of_its_own(noisy):
 
 def test_training_updates_the_batch_statistics_and_evaluation_uses_them(noisy):
     model, learner, state, step = noisy
-    batch = learner.sample(state, 64)
+    batch = learner_of(model, Echo(), batch_size=64).sample(state)
     hidden = model.rnn(batch.inputs).outputs
     after, _ = step(state, batch)
     statistics = nnx.to_pure_dict(after.variables)["norm"]
@@ -184,7 +163,7 @@ def test_the_model_is_left_as_it_was(mode):
     graph, before = nnx.split(model)
     before = jax.tree.map(jnp.copy, nnx.to_pure_dict(before))  # numpy would hold on to the memory itself
     learner = learner_of(model, Echo())
-    batch = learner.sample(learner.init(KEY), 4)
+    batch = learner.sample(learner.init(KEY))
     step = jax.jit(learner.train_step, donate_argnums=0)
     for _ in range(2):  # a learner starts as often as it is asked to
         state, _ = step(learner.init(jax.random.key(0)), batch)
@@ -197,7 +176,7 @@ def test_the_model_is_left_as_it_was(mode):
 def test_where_nothing_counts_the_loss_is_0_and_nothing_moves():
     learner = learner_of(make_model(GRU(2, 3), Echo(), 0), Echo(counts=False))
     state = learner.init(KEY)
-    batch = learner.sample(state, 4)
+    batch = learner.sample(state)
     after, metrics = jax.jit(learner.train_step)(state, batch)
     assert metrics["loss"] == 0 and metrics["gradient_norm"] == 0 and bool(metrics["finite"].all())
     assert_close(after.params, state.params, 0)
@@ -209,8 +188,8 @@ def test_where_nothing_counts_the_loss_is_0_and_nothing_moves():
 
 
 def test_scores_are_sums_and_counts_each_over_its_own_mask(noisy):
-    _, learner, state, _ = noisy
-    batch = learner.sample(state, 3)
+    model, learner, state, _ = noisy
+    batch = learner_of(model, Echo(), batch_size=3).sample(state)
     batch = batch._replace(mask=batch.mask.at[3:, 1].set(0), targets=batch.targets.at[3:, 1].set(jnp.nan))
     scored = learner.score(state.params, state.variables, batch)
     outputs = np.asarray(learner.apply(state.params, state.variables, batch), np.float64)
@@ -227,7 +206,7 @@ def test_tensors_have_the_names_of_the_model(noisy):
     _, learner, state, step = noisy
     names = learner.tensor_names
     assert names[0] == "the loss" and len(names) == 1 + len(jax.tree.leaves(state.params))
-    batch = learner.sample(state, 4)
+    batch = learner.sample(state)
     assert step(state, batch)[1]["finite"].shape == (len(names),)
     flat = dict(nnx.to_flat_state(state.params))
     assert names[1:] == [f"the gradient of {'/'.join(map(str, path))}" for path in flat]
@@ -255,6 +234,6 @@ def test_what_is_not_finite_is_found_under_its_name(noisy, name):
             return super().__call__(inputs, **kwargs)
 
     learner = learner_of(Poisoned(nnx.Rngs(0)), Echo())
-    _, metrics = jax.jit(learner.train_step)(state, learner.sample(state, 4))
+    _, metrics = jax.jit(learner.train_step)(state, learner.sample(state))
     wrong = [tensor for tensor, fine in zip(learner.tensor_names, metrics["finite"], strict=True) if not fine]
     assert wrong == [f"the gradient of {name}"] and jnp.isfinite(metrics["loss"])

@@ -10,7 +10,6 @@ from rnnjax.cells import LSTM
 from rnnjax.tasks import Adding
 from rnnjax.train.build import make_model
 from rnnjax.train.config import TrainConfig
-from rnnjax.train.optimizer import make_optimizer
 from rnnjax.train.step import DATA, EVALUATION, INIT, MODEL, PROBE, Learner, root_key, stream
 
 
@@ -32,8 +31,8 @@ def test_the_first_batch_is_not_the_first_weights():
     """A key that served both would make them monotone functions of the same draws."""
     task = Adding(10)
     model = make_model(LSTM(2, 8), task, seed=0)
-    learner = Learner(model, task, make_optimizer(TrainConfig()))
-    batch = learner.sample(learner.init(root_key(0)), 64)
+    learner = Learner(model, task, TrainConfig(batch_size=64))
+    batch = learner.sample(learner.init(root_key(0)))
     values = np.asarray(batch.inputs[..., 0]).ravel()
     weights = np.asarray(model.rnn.params["W_ih"][...]).ravel()
     ranks = [np.argsort(np.argsort(part[: len(weights)])) for part in (values, weights)]
