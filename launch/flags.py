@@ -102,11 +102,11 @@ def parse(arguments: list[str], own: Sequence[Leaf], doc: str) -> tuple[Command,
         raise SystemExit(0)
     if experiment is None:
         raise UsageError("which experiment? Its module comes first, as in experiments.gradient_norms --workdir=DIR")
-    variant, preset = cli._choose(arguments[1:], experiment.variants)
+    variant, preset = cli.choose(arguments[1:], experiment.variants)
     fields = {leaf.flag.removeprefix("config."): leaf for leaf in leaves(experiment.get_config(variant, preset))}
     known = {leaf.flag: leaf for leaf in (*cli.OWN, *COMMON, *own, *fields.values())}
     known |= {f"sweep.{field}": Leaf(f"sweep.{field}", str) for field in fields}
-    given, for_absl = cli._collect(arguments[1:], known)
+    given, for_absl = cli.collect(arguments[1:], known)
     of_runs = [leaf.flag for leaf in (*cli.OWN, *fields.values()) if leaf.flag not in _OF_NO_RUN]
     base = {flag: as_text(read(known[flag], given[flag])) for flag in of_runs if flag in given}
     options = {leaf.flag: read(leaf, given[leaf.flag]) if leaf.flag in given else leaf.default for leaf in own}
@@ -186,9 +186,9 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 def help_text(doc: str, own: Sequence[Leaf], experiment: Experiment | None) -> str:
     """The engine's docstring, its flags, and the sweeps of the experiment where one is given."""
-    shown = [f"  --{leaf.flag}={'DIR' if leaf.flag == 'workdir' else cli._show(leaf.default)}" for leaf in own]
+    shown = [f"  --{leaf.flag}={'DIR' if leaf.flag == 'workdir' else cli.show(leaf.default)}" for leaf in own]
     width = max(map(len, shown)) + 2
-    lines = [doc.strip(), "", *(cli._help_entry(leaf, start, width) for leaf, start in zip(own, shown, strict=True))]
+    lines = [doc.strip(), "", *(cli.help_entry(leaf, start, width) for leaf, start in zip(own, shown, strict=True))]
     if experiment is not None:
         lines += ["", f"sweeps of {experiment.name}: {', '.join(experiment.sweeps) or 'none'}"]
         lines += [f"fields of its config: python -m {experiment.name} --help"]

@@ -119,7 +119,7 @@ def parse(arguments: list[str]) -> tuple[flags.Command, list[str]]:
     if len(folders) != 1:
         raise UsageError(f"give the --workdir of one sweep and not {len(folders)}: python -m launch.status DIR")
     known = {leaf.flag: leaf for leaf in OWN}
-    given, for_absl = cli._collect([one for one in arguments if cli.FLAG.match(one)], known)
+    given, for_absl = cli.collect([one for one in arguments if cli.FLAG.match(one)], known)
     values = {flag: read(known[flag], text) for flag, text in given.items()}
     command = flags.Command(values.get("watch", False), flags.folder(folders[0]), values.get("debug", False))
     return command, for_absl

@@ -11,8 +11,8 @@ The flags are absl's, and the config's fields become flags through ml_collection
 typo into a KeyError, let the last of two values win, split no tuple at commas and read `--x False` as True.
 So the arguments are read and checked first, and absl is handed a list in which nothing is left to guess:
 
-    _choose     the variant and the preset, wherever they stand, and so the config that holds the fields
-    _collect    arguments -> {flag: text}, every flag known, none given twice
+    choose     the variant and the preset, wherever they stand, and so the config that holds the fields
+    collect    arguments -> {flag: text}, every flag known, none given twice
     read        text -> value, of exactly the field's type
     _define     absl's flags, parsed from the values
 
@@ -161,7 +161,7 @@ def parse(
 
     Raises UsageError with a message of one line, and SystemExit(0) after printing the help.
     """
-    variant, preset = _choose(arguments, variants)
+    variant, preset = choose(arguments, variants)
     config = get_config(variant, preset)
     chosen = {"config": variant, "preset": preset}
     own = [dataclasses.replace(leaf, default=chosen.get(leaf.flag, leaf.default)) for leaf in OWN]
@@ -169,7 +169,7 @@ def parse(
     if any(flag in HELP for flag, _ in _split(arguments, known)):
         print(_help(doc, known, variants), flush=True)
         raise SystemExit(0)
-    given, for_absl = _collect(arguments, known)
+    given, for_absl = collect(arguments, known)
     values = {flag: read(known[flag], text) for flag, text in given.items() if flag not in chosen}
     if not values.get("workdir", "").strip():
         what = "is empty" if "workdir" in values else "is missing"
@@ -177,7 +177,7 @@ def parse(
     return _define(config, values), for_absl
 
 
-def _choose(arguments: list[str], variants: tuple[str, ...]) -> tuple[str, str]:
+def choose(arguments: list[str], variants: tuple[str, ...]) -> tuple[str, str]:
     """The variant and the preset, which have to be known before any field is: wherever they stand."""
     own = {leaf.flag: leaf for leaf in OWN}
     given: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _split(arguments: list[str], known: dict[str, Leaf]) -> Iterator[tuple[str |
         yield flag, text if equals else queue.popleft() if takes_next else None
 
 
-def _collect(arguments: list[str], known: dict[str, Leaf]) -> tuple[dict[str, str], list[str]]:
+def collect(arguments: list[str], known: dict[str, Leaf]) -> tuple[dict[str, str], list[str]]:
     """{flag: text} of what is known, and the arguments for absl. Raises UsageError for any other."""
     given: dict[str, str] = {}
     for_absl: list[str] = []
@@ -240,7 +240,7 @@ def _add(given: dict[str, str], leaf: Leaf, text: str | None) -> dict[str, str]:
 
 def _unknown(flag: str, known: dict[str, Leaf]) -> str:
     if inside := [name for name in known if name.startswith(f"{flag}.")]:
-        example = f"--{inside[0]}={_show(known[inside[0]].default)}"
+        example = f"--{inside[0]}={show(known[inside[0]].default)}"
         return f"--{flag} is a group of fields: set them one by one, such as {example}"
 
     def likeness(name: str) -> tuple[float, float]:  # the field is more often right than the path to it
@@ -275,10 +275,10 @@ def _define(config: Any, values: dict[str, Any]) -> Parsed:
     return Parsed(holder.value, pathlib.Path(workdir.value).expanduser(), debug.value)
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """A value as it is typed on the command line."""
     if isinstance(value, tuple):
-        return ",".join(map(_show, value)) or "()"
+        return ",".join(map(show, value)) or "()"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -296,13 +296,13 @@ def _help(doc: str, known: dict[str, Leaf], variants: tuple[str, ...]) -> str:
         groups[leaf.flag.rpartition(".")[0]].append(leaf)
     for group, members in groups.items():
         lines.append(f"\n{group or 'run'}:")
-        shown = [f"  --{leaf.flag}={'DIR' if leaf.flag == 'workdir' else _show(leaf.default)}" for leaf in members]
+        shown = [f"  --{leaf.flag}={'DIR' if leaf.flag == 'workdir' else show(leaf.default)}" for leaf in members]
         width = min(max(map(len, shown)), 50) + 2
-        lines += [_help_entry(leaf, start, width) for leaf, start in zip(members, shown, strict=True)]
+        lines += [help_entry(leaf, start, width) for leaf, start in zip(members, shown, strict=True)]
     return "\n".join(lines)
 
 
-def _help_entry(leaf: Leaf, start: str, width: int) -> str:
+def help_entry(leaf: Leaf, start: str, width: int) -> str:
     kind = f"{'tuple of ' if leaf.many else ''}{leaf.type.__name__}{' or none' if leaf.optional else ''}"
     choices = f" (one of {', '.join(map(str, leaf.choices))})" if leaf.choices else ""
     help = f"{kind}: {leaf.help.removesuffix('.')}{choices}" if leaf.help else kind + choices

@@ -91,7 +91,7 @@ class ReplicasConfig:
 @dataclasses.dataclass
 class TrainConfig:
     """steps: updates of the parameters, a multiple of steps_per_call.
-    epochs: passes over the corpus, in place of steps; rounded up to a whole call.
+    epochs: passes over the corpus, in place of steps; 0 for steps.
     minutes: the run ends after this time of training even if steps are left, in all that it was carried out in; 0 for
         no end by the clock. The one setting under which the same command does not give the same bits.
     steps_per_call: updates in one compiled call; rows, evaluations, saves and probes stand between calls.
@@ -173,7 +173,7 @@ def validate(train: TrainConfig) -> None:
         _expect(train, name, getattr(train, name) >= 1, "a whole number of at least 1")
     for name in ("epochs", "window", "warmup_steps", "patience"):
         _expect(train, name, getattr(train, name) >= 0, "a whole number of at least 0")
-    for name in ("steps", "eval_every", "log_every"):
+    for name in ("eval_every", "log_every") if train.epochs else ("steps", "eval_every", "log_every"):
         fits = getattr(train, name) % train.steps_per_call == 0
         _expect(train, name, fits, f"a multiple of steps_per_call ({train.steps_per_call})")
     parts = train.batch_size % train.accumulate == 0

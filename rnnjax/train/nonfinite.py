@@ -40,7 +40,8 @@ def first_not_finite(finite: np.ndarray, names: Sequence[str]) -> tuple[int, lis
 def where_in_time(learner: Learner, state: TrainState, batch: Batch) -> str:
     """Where dL/dcarry_t of the step that `state` is at is not finite: going back from the loss, the first t.
 
-    learner: one of a single share. state: of one replica. Empty where the model has no unroll that can be followed.
+    learner: one of a single share. state: of one replica. Where a batch is trained in parts or shares, dropout draws
+    other masks here. Empty where the model has no unroll that can be followed.
     """
     key = jax.random.fold_in(stream(state.key, MODEL), state.step)
 

@@ -9,6 +9,7 @@ from rnnjax.cells import Elman
 from rnnjax.layers import InputDropout
 from rnnjax.tasks import Adding
 from rnnjax.testing import TOLERANCE, assert_close
+from rnnjax.train.checkpoint import to_arrays
 from rnnjax.train.devices import make_mesh
 from rnnjax.train.evaluation import Evaluation, Standing, monitored
 from rnnjax.train.loop import train
@@ -82,3 +83,7 @@ def test_the_best_parameters_are_those_of_the_lowest_loss(tmp_path):
     assert trained.best_step == best == 4 and trained.scores["test"]["loss"] == losses[8] > losses[best]
     until = train(model, task, config_of(steps=best, **bouncing), tmp_path / "part")
     assert_same_bits(trained.best, until.state.params)
+    pair = [Replica(model, 0, {"learning_rate": rate}) for rate in (0.9, 0.01)]
+    both = train(pair, task, config_of(steps=8, **bouncing), tmp_path / "both")
+    assert [one.best_step for one in both] == [4, 8]
+    assert_close(to_arrays(both[0].best), to_arrays(trained.best), TOLERANCE["float32"])
