@@ -129,7 +129,7 @@ EVERY_CELL = layers.Stack(
 @pytest.mark.parametrize(
     "layer",
     [
-        pytest.param(EVERY_CELL, id="stack"),
+        pytest.param(EVERY_CELL, id="stack", marks=pytest.mark.full),
         *(pytest.param(of_size(name, 3), id=name, marks=pytest.mark.full) for name in CELLS),
     ],
 )

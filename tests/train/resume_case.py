@@ -125,14 +125,16 @@ class Ended:
     changes: list[str]
 
 
-def live(life: Life, seconds: float | None = None) -> Ended:
-    """Runs a life to its end, or for so many seconds."""
+def live(life: Life, seconds: float | None = None, saved: bool = False) -> Ended:
+    """Runs a life to its end, or for so many seconds, counted from the first save that there is where `saved`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     told = [life.workdir.with_name(f"{life.workdir.name}.{kind}") for kind in ("stderr", "changes")]
     process = context.Process(target=_live, args=(life, *told))
     began = time.monotonic()
     process.start()
+    while saved and process.is_alive() and not any(life.workdir.glob("checkpoints/latest/*[0-9]")):
+        time.sleep(0.005)
     process.join(300 if seconds is None else seconds)
     late = process.is_alive()
     if late:

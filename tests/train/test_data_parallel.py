@@ -44,7 +44,11 @@ for devices in {devices}:
 
 
 @pytest.mark.parametrize(
-    "cell", ["corpus", *(name if name == "lstm" else pytest.param(name, marks=pytest.mark.full) for name in CELLS)]
+    "cell",
+    [
+        pytest.param("corpus", marks=pytest.mark.full),
+        *(name if name == "lstm" else pytest.param(name, marks=pytest.mark.full) for name in CELLS),
+    ],
 )
 def test_the_numbers_are_those_of_one_device(tmp_path, cell):
     """Of every cell with masks of every kind, and of a corpus whose lengths and masks differ from example to

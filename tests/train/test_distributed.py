@@ -105,7 +105,7 @@ start(TrainConfig(devices=2, distributed=DistributedConfig(2, {process}, "localh
 """
 
 
-@pytest.mark.parametrize("process", [0, 1])
+@pytest.mark.parametrize("process", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_process_that_meets_no_other_says_where_it_waited(process):
     waiting = in_process(ALONE.format(process=process, port=free_port()))
     _, told = waiting.communicate(timeout=60)

@@ -101,6 +101,7 @@ def test_every_list_of_every_cell_is_the_runs_alone(cell, name, x64, quick_compi
     compare_with_runs_alone(COPYING, cell, config, ReplicasConfig(**{name: VALUES[name]}), tmp_path)
 
 
+@pytest.mark.full
 def test_of_a_corpus_every_seed_has_its_own_batches(x64, quick_compilation, tmp_path):
     config = config_of(batch_size=2, steps=4, eval_every=4, seed=3)
     compare_with_runs_alone(Sums(), Elman(1, 3), config, ReplicasConfig(seeds=2), tmp_path)

@@ -23,14 +23,15 @@ MOMENTS = {
 
 @pytest.fixture(scope="module")
 def never_killed(tmp_path_factory):
-    """case -> (Ended, leaves_behind, the cache of compiled programs) of a run that was not killed."""
+    """(case, steps) -> (Ended, leaves_behind, the cache of compiled programs) of a run that was not killed."""
     folder = tmp_path_factory.mktemp("never_killed")
 
     @functools.cache
-    def run(case):
-        ended = live(Life(case, folder / case, cache=folder / "cache"))
+    def run(case, steps=8):
+        workdir = folder / f"{case}{steps}"
+        ended = live(Life(case, workdir, cache=folder / "cache", changes={"steps": steps}))
         assert ended.status == 0, ended.stderr
-        return ended, leaves_behind(folder / case), folder / "cache"
+        return ended, leaves_behind(workdir), folder / "cache"
 
     return run
 
@@ -44,51 +45,50 @@ def check_same(workdir, expected):
 
 
 def check_killed(folder, case, cache, expected, lives):
-    """Runs lives (what ends each, seconds that it has) until the last, each run of them to an end that is the same: a
+    """Runs lives (what `Life` is given, what `live` is) until the last, each run of them to an end that is the same: a
     kill that comes too late ends a run. Returns (kills, runs that were compared)."""
-    kills, runs = 0, 0
-    for dies, seconds in [*lives, ({}, None)]:
+    kills, runs, went_on = 0, 0, 0
+    for given, until in [*lives, ({**lives[-1][0], "dies": "", "torn": 0}, {})]:
         workdir = folder / str(runs)
-        ended = live(Life(case, workdir, cache=cache, **dies), seconds)
+        ended = live(Life(case, workdir, cache=cache, **given), **until)
+        went_on += "goes on from step" in ended.stderr
         if ended.status == -signal.SIGKILL:
             kills += 1
             continue
-        assert ended.status == 0, (dies, seconds, ended.stderr)
+        assert ended.status == 0, (given, until, ended.stderr)
         check_same(workdir, expected)
         runs += 1
-    print(f"{case}: {kills} kills in {runs} runs, no difference")
+    print(f"{case}: {kills} kills in {runs} runs, {went_on} lives went on from a save, no difference")
+    assert went_on
     return kills, runs
 
 
 @pytest.mark.parametrize("case", MOMENTS)
 def test_killed_at_chosen_changes_of_files(tmp_path, never_killed, case):
     _, expected, cache = never_killed(case)
-    lives = [({"torn": moment} if isinstance(moment, int) else {"dies": moment}, None) for moment in MOMENTS[case]]
+    lives = [({"torn": moment} if isinstance(moment, int) else {"dies": moment}, {}) for moment in MOMENTS[case]]
     assert check_killed(tmp_path, case, cache, expected, lives) == (len(lives), 1)
 
 
-def moments(case, count, seconds):
-    """Seeded moments of a life, from its start to a little after its end."""
-    rng = random.Random(f"{case} {count}")
-    return [({}, rng.uniform(0, 1.1 * seconds)) for _ in range(count)]
+def check_moments(folder, case, never_killed, count):
+    """Kills at seeded moments of lives with 50 saves: half of them at any, half after there is a save to go on from."""
+    never_killed(case)  # compiles
+    never, expected, cache = never_killed(case, 100)
+    rng, given = random.Random(f"{case} {count}"), {"changes": {"steps": 100}}
+    moments = [{"seconds": rng.uniform(0, never.seconds / (1 + late)), "saved": late} for late in (True, False) * count]
+    return check_killed(folder, case, cache, expected, [(given, moment) for moment in moments[:count]])
 
 
 def test_killed_at_three_moments_of_the_clock(tmp_path, never_killed):
-    never_killed("probes")
-    case = "corpus"
-    _, expected, cache = never_killed(case)
-    again = live(Life(case, tmp_path / "timed", cache=cache))  # with all compiled
-    kills, _ = check_killed(tmp_path, case, cache, expected, moments(case, 3, again.seconds))
+    kills, _ = check_moments(tmp_path, "corpus", never_killed, 3)
     assert kills
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_twenty_moments_of_the_clock(tmp_path, never_killed, case):
-    _, expected, cache = never_killed(case)
-    again = live(Life(case, tmp_path / "timed", cache=cache))
-    kills, runs = check_killed(tmp_path, case, cache, expected, moments(case, 20, again.seconds))
-    assert kills >= 10 and runs >= 1
+    kills, _ = check_moments(tmp_path, case, never_killed, 20)
+    assert kills >= 10
 
 
 @pytest.mark.full
@@ -98,7 +98,7 @@ def test_killed_before_every_change_of_a_file(tmp_path, never_killed):
     case = "probes"
     never, expected, cache = never_killed(case)
     numbers = range(1, len(never.changes) + 1)
-    kills, runs = check_killed(tmp_path, case, cache, expected, [({"dies": number}, None) for number in numbers])
+    kills, runs = check_killed(tmp_path, case, cache, expected, [({"dies": number}, {}) for number in numbers])
     assert kills + runs == len(numbers) + 1 and kills > 50
 
 
