@@ -16,6 +16,7 @@ import json
 import pathlib
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,6 +30,7 @@ from rnnjax.cells import CELLS
 from rnnjax.report import figures, run_files, tables
 from rnnjax.tasks import Batch, CorpusTask, Task
 from rnnjax.train import cli
+from rnnjax.train.budget import in_windows, with_steps
 from rnnjax.train.build import (
     cell_options,
     check_cells,
@@ -38,7 +40,16 @@ from rnnjax.train.build import (
     parameter_count,
     task_options,
 )
-from rnnjax.train.config import ModelConfig, ReplicasConfig, TrainConfig, UsageError, to_dict, validate
+from rnnjax.train.config import (
+    HOW,
+    ModelConfig,
+    ReplicasConfig,
+    TrainConfig,
+    UsageError,
+    differences,
+    to_dict,
+    validate,
+)
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import claim_workdir, replacing, write_json
@@ -145,8 +156,11 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     cells = {name: every[name] for name in config.cells}
     for cell in cells.values():
         check_replicas(cell, config.train, config.replicas)
+    seeds = range(config.train.seed, config.train.seed + config.replicas.seeds)
+    asked = to_dict(config)
+    config.train = with_steps(in_windows(task, config.train), config.train, seeds)
     chance = task.chance  # reads a corpus, before anything is written
-    claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": to_dict(config)})
+    claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": asked})
     probed = probed_batch(task, config)
     for name, cell in cells.items():
         if all((workdir / name / file).exists() for file in ("summary.json", "norms.npz")):
@@ -159,7 +173,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     if not (workdir / "claims.json").exists():
         say("checking the claims")
         started = time.monotonic()
-        claims = [*gradient_laws(), *adding_claims(run_files.read_run(workdir))]
+        claims = [*gradient_laws(), *(adding_claims(run_files.read_run(workdir)) if as_calibrated(config) else [])]
         write_claims(workdir / "claims.json", "gradient_norms", claims, time.monotonic() - started)
     say("drawing")
     run = run_files.read_run(workdir)
@@ -168,6 +182,14 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     tables.console_table(HEADER, table_rows(run), title)
     held = sum(claim["holds"] for claim in run.claims["claims"])
     print(f"{held} of {len(run.claims['claims'])} claims hold; report: {workdir / 'report.md'}")
+
+
+def as_calibrated(config: Config) -> bool:
+    """Whether the claims about the adding problem were made for this config: the default but for seeds and budget."""
+    free = (*HOW, "train.steps", "train.seed", "replicas.seeds", "probe.points", "probe.batch", "cells")
+    default = get_config("adding", "quick")
+    changed = [field for field, *_ in differences(to_dict(default), to_dict(config))]
+    return all(any(f"{field}.".startswith(f"{one}.") for one in free) for field in changed)
 
 
 def say(what: str) -> None:
@@ -188,39 +210,42 @@ def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, f
     steps = log_spaced_steps(config.train.steps, config.train.steps_per_call, config.probe.points)
     probe = GradientNorms(task, probed, steps)
     replicas = make_replicas(lambda cell, seed: make_model(cell, task, seed), cell, config.train, config.replicas)
-    started, ended = time.monotonic(), []
+    started = time.monotonic()
     try:
         trained = train(replicas, task, config.train, folder, probes=[probe], name=name)
-        ended = [one.stopped for one in trained]
+        ended = [(one.stopped, one.diverged) for one in trained]
     except NonFiniteError as error:  # a result of the study, and not its end
-        ended = [str(error)]
+        ended = [(str(error), True)]
+    diverged = np.array([wild for _, wild in ended])
+    kept = slice(None) if diverged.all() else ~diverged
     curves = [
-        {field: quartiles(pooled(norms)) for field, norms in row.items()} for (row,) in map(dict.values, probe.rows)
+        {field: quartiles(pooled(norms, kept)) for field, norms in row.items()}
+        for (row,) in map(dict.values, probe.rows)
     ]
     with replacing(folder / "norms.npz") as path:
         np.savez(path, step=probe.measured, **{field: np.stack([row[field] for row in curves]) for field in curves[0]})
     rows = run_files.read_rows(folder / "metrics.jsonl")
     scores = [best_scores(rows, number) for number in range(len(replicas))]
-    best = typical(scores)
+    best = typical([score for score, wild in zip(scores, diverged, strict=True) if not wild or len(scores) == 1])
     summary = {
         "cell": name,
         "description": repr(cell),
         "parameters": parameter_count(replicas[0].model),
         "loss": best.pop("loss", None),
         "metrics": best,
-        "diverged": next((why for why in ended if why and "finite" in why), None),
+        "diverged": ended[0][0] if diverged.all() else None,
         "replicas": [
-            {"label": one.label, "stopped": why, **score}
-            for one, why, score in zip(replicas, ended, scores, strict=True)
+            {"label": one.label, "stopped": why, "diverged": wild, **score}
+            for one, (why, wild), score in zip(replicas, ended, scores, strict=True)
         ],
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder / "summary.json", summary)
 
 
-def pooled(norms: np.ndarray) -> np.ndarray:
-    """[D, B], or [R, D, B] of replicas -> [D, R * B]: examples of all replicas are alike."""
-    return norms if norms.ndim == 2 else np.concatenate(list(norms), axis=1)
+def pooled(norms: np.ndarray, kept: Any = slice(None)) -> np.ndarray:
+    """[D, B], or [R, D, B] of replicas -> [D, R * B] of those that are kept: examples of all replicas are alike."""
+    return norms if norms.ndim == 2 else np.concatenate(list(norms[kept]), axis=1)
 
 
 def best_scores(rows: list[dict], replica: int = 0) -> dict[str, float]:
@@ -266,12 +291,15 @@ def table_rows(run: run_files.Run) -> list[tuple[str, ...]]:
         summary, medians = run.summaries[cell], run.norms[cell]["carry"][..., QUANTILES.index(0.5)]
         start, end = Curve.of(medians[0]), Curve.of(medians[-1])
         loss = "-" if summary["loss"] is None else f"{summary['loss']:.4g}"
-        losses = [one["loss"] for one in summary["replicas"] if one.get("loss") is not None]
+        wild = sum(one["diverged"] for one in summary["replicas"])
+        losses = [one["loss"] for one in summary["replicas"] if one.get("loss") is not None and not one["diverged"]]
         if len(losses) > 1:
             loss += f" ({min(losses):.4g} to {max(losses):.4g})"
         verdict = f"{start.verdict} -> {end.verdict}"
         if summary["diverged"]:
             verdict = f"{start.verdict}; diverged at {summary['diverged'].partition(':')[0]}"
+        elif wild:
+            verdict += f"; {wild} of {len(summary['replicas'])} diverged"
         slopes = (f"{round(curve.slope_log10, 4) + 0.0:+.4f}" for curve in (start, end))
         half_life = "over 10,000 steps" if end.half_life > 1e4 else f"{end.half_life:.1f} steps"
         rows.append((cell, f"{summary['parameters']:,}", loss, *slopes, half_life, verdict))
@@ -300,7 +328,7 @@ def write_report(run: run_files.Run) -> None:
 {sum(claim["holds"] for claim in claims)} of {len(claims)} claims hold. Loss in {run.task["unit"]}, on the test set;
 where there is a validation set, at the step that was best on it. The best guess that has seen no input, but knows the
 task and the place in the sequence, scores {run.task["chance"]:.4g}. Of several replicas, the loss is the median one
-and the least and the largest, and the norms are those of the examples of all.
+and the least and the largest, and the norms are those of the examples of all, without those that diverged.
 
 ![dL/dcarry_t against distance from the loss](curves.png)
 

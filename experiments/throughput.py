@@ -51,7 +51,7 @@ SIZES = {  # T, B, D, H
 SAVED = {"lstm 100x20x10x50": 50, "lstm 100x20x10x512": 512}
 JUDGED = "lstm 100x20x10x50"
 GAIN, COST, MINUTE = 2.0, 0.03, 60.0
-SOURCE = "docs: target"
+SOURCE = "a target of the design"
 STEPS = 5
 """Of a compiled call: long beside its dispatch, short beside the phases of a machine."""
 
@@ -98,9 +98,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
 
 def _devices() -> int:
     """The cores of a CPU, the accelerators of a machine that has some."""
-    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu":
-        return len(jax.devices())
-    use_devices(len(os.sched_getaffinity(0)))
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     return len(jax.devices())
 
 
@@ -160,7 +158,9 @@ def cost(name: str, config: Config) -> dict:
             if saving:
                 step += 1
                 saves.save("latest", step, to_arrays(training.state), {})
-            return [training() for _ in range(calls)]
+            losses = [training() for _ in range(calls)]
+            saves.wait()
+            return losses
 
         ways = {"with a save": functools.partial(stretch, True), "without": functools.partial(stretch, False)}
         seconds = interleaved(ways, config.rounds)

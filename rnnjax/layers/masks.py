@@ -1,5 +1,7 @@
 """Masks of dropout: how they are drawn, and weights that apply one to whatever they are multiplied with."""
 
+import contextlib
+import contextvars
 import dataclasses
 import math
 from typing import Any
@@ -68,7 +70,8 @@ def row_masks(key: jax.Array, rate: float, inputs: Any, features: int, *, each_s
     """[T, *batch, features], set with probability 1 - rate, for inputs with leaves [T, *batch, ...].
 
     Without `each_step` it is the same at all times. A row's draws depend on the key and on the row's number alone; in
-    shard_map, on its number in the whole batch, split along the first batch axis over the mesh's axes in their order.
+    shard_map, on its number in the whole batch, split along the first batch axis over the mesh's axes in their order;
+    within `part_of_batch`, on its number in the batch that the part is of.
     """
     leaf = jax.tree.leaves(inputs)[0]
     time, *batch = jnp.shape(leaf)[:-1]
@@ -80,11 +83,26 @@ def row_masks(key: jax.Array, rate: float, inputs: Any, features: int, *, each_s
     return jnp.moveaxis(kept, len(batch), 0) if each_step else jnp.broadcast_to(kept, (time, *kept.shape))
 
 
+_part: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("rnnjax_part_of_batch", default=(0, 1))
+
+
+@contextlib.contextmanager
+def part_of_batch(number: Any, parts: int):
+    """Within the context, rows are those of part `number` (which may be traced) of a batch in `parts` equal ones, so
+    that a batch that is trained part by part has the masks of the whole."""
+    token = _part.set((number, parts))
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
 def _first_row(key: jax.Array, leaf: jax.Array, rows: int):
     """The number in the whole batch of this device's first row, so that devices with one key share no mask."""
     over = jax.typeof(leaf).manual_axis_type.varying - jax.typeof(key).manual_axis_type.varying
     axes = tuple(axis for axis in jax.sharding.get_abstract_mesh().axis_names if axis in over)
-    return rows * jax.lax.axis_index(axes) if axes else 0
+    number, parts = _part.get()
+    return rows * ((jax.lax.axis_index(axes) if axes else 0) * parts + number)
 
 
 def scaled(kept: jax.Array, rate: float, dtype) -> jax.Array:

@@ -111,10 +111,9 @@ def _sum(steps, moved, before, inputs, unit, counts):
 
 
 def _transitions(steps: handlers.Steps) -> jax.Array:
-    """[T, *batch], or [T] where it is the same in all rows: whether the gradient passes to the step read before t."""
+    """[T, *batch], or [T] where all steps are valid: whether the gradient that reaches t passes to the step before."""
     time = time_of(steps.carries)
     passes = crossings(steps.valid, time, steps.reverse)
-    passes = passes if steps.valid is None else passes & steps.valid
     if steps.truncate is not None:
         at = jnp.arange(time)
         before = at + 1 if steps.reverse else at - 1

@@ -31,7 +31,8 @@ class Calls:
         self._of_corpus = isinstance(learner.task, CorpusTask)
         spread = PartitionSpec(REPLICA_AXIS)
         state = TrainState(*[spread] * len(TrainState._fields))
-        state = state._replace(carry=PartitionSpec(REPLICA_AXIS, DATA_AXIS))
+        if learner.shares > 1:  # rows are where their examples are
+            state = state._replace(carry=PartitionSpec(REPLICA_AXIS, DATA_AXIS))
         self.specs = state
         call = on_mesh(self._call, mesh, shared=1, specs=((state, spread), (state, spread, spread)))
         self._compiled = jax.jit(call, donate_argnums=0)

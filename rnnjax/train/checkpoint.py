@@ -30,6 +30,7 @@ from orbax.checkpoint.checkpoint_managers import LatestN
 from rnnjax.data.safetensors import read_safetensors, write_safetensors
 from rnnjax.train.config import CheckpointConfig, UsageError, differences
 from rnnjax.train.devices import is_writer, to_host
+from rnnjax.train.records import sync
 
 Arrays = dict[str, np.ndarray]
 _ITEM, _ARRAYS, _ABOUT = "default", "arrays.safetensors", "about.json"
@@ -121,8 +122,7 @@ class _Handler(ocp.AsyncCheckpointHandler):
             write_safetensors(directory / _ARRAYS, args.arrays)
             (directory / _ABOUT).write_text(json.dumps(args.about) + "\n", encoding="utf-8")
             for name in (_ARRAYS, _ABOUT):
-                with (directory / name).open("rb") as file:
-                    os.fsync(file.fileno())
+                sync(directory / name)
 
     def save(self, directory, args: _Save):
         raise TypeError("saves are written in the background")
@@ -208,7 +208,7 @@ def read(path: pathlib.Path) -> Saved:
         return Saved(int(about["step"]), arrays, about)
     except (PermissionError, MemoryError):
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         told = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{path} is damaged: {told:.300}") from error
 
@@ -256,13 +256,18 @@ def find_parameters(given: str, name: str, like: Any) -> Any:
 
     Raises UsageError where there is no save, and where names or kinds differ, naming them.
     """
+    problem = f"there are no checkpoints, neither in it nor in its folder {name}"
     for folder in (pathlib.Path(given).expanduser(), pathlib.Path(given).expanduser() / name):
         for kind in ("best", "latest"):
             saves = [save for save in (folder / "checkpoints" / kind).glob("*") if save.name.isdigit()]
-            if saves:
-                path = max(saves, key=lambda save: int(save.name)).absolute()
-                return _parameters(path, read(path).arrays, like)
-    raise UsageError(f"--init_from is {given}: there are no checkpoints, neither in it nor in its folder {name}")
+            for path in sorted(saves, key=lambda save: int(save.name), reverse=True):
+                try:
+                    saved = read(path.absolute())
+                except UsageError as error:  # the one before will do
+                    problem = str(error)
+                    continue
+                return _parameters(path, saved.arrays, like)
+    raise UsageError(f"--init_from is {given}: {problem}")
 
 
 def _parameters(path: pathlib.Path, arrays: Arrays, like: Any) -> Any:

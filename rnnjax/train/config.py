@@ -101,20 +101,21 @@ class TrainConfig:
         with the carry that the one before ended with (truncated backpropagation through time).
     optimizer: how a gradient becomes an update.
     learning_rate: the optimizer's step size, at its highest.
-    momentum: of the optimizer momentum (Polyak 1964).
-    weight_decay: of adamw, what a parameter loses in an update, times the step size.
+    momentum: of the optimizer momentum (Polyak 1964), 0.9 where none is given.
+    weight_decay: of adamw, what a parameter loses in an update, times the step size; 0.01 where none is given.
     schedule: how the step size goes on after the warm-up: as it is, or down over the steps that are left, along half a
         cosine or a line to 0, by a constant factor to a hundredth, or with the root of the steps.
     warmup_steps: updates in which the step size grows along a line from 0.
     clip_norm: the largest global norm of a gradient, longer ones are scaled down to it; 0 turns it off.
     clip_value: the largest magnitude of a gradient's entry; 0 turns it off.
     clip_adaptive: the largest norm of the gradient of a unit's weights over that of the weights; 0 turns it off.
-    omega: strength of the regulariser that keeps the norm of dL/dcarry_t from one step to the one before; 0 turns it
-        off.
+    omega: strength of the regulariser that keeps the norm of dL/dcarry_t from one step to the one before (Pascanu et
+        al. 2013, whose sum over the steps is a mean here); 0 turns it off.
     weight_noise: standard deviation of the noise added to all parameters in a training step; 0 turns it off.
     ema: decay of the moving average of the parameters that is evaluated in their place; 0 turns it off.
-    precision: of the computation; parameters, optimizer and the sums over a batch stay in float32.
-    nonfinite: on a loss or gradient that is not finite, stop, skip the update and count it, or count alone.
+    precision: of the computation in training; parameters, optimizer, sums over a batch and evaluation stay in float32.
+    nonfinite: on a loss or gradient that is not finite, stop, skip the update and count it, or count alone. The
+        schedule counts the updates that were made.
     patience: evaluations without a lower loss (on the validation split where there is one) until the run ends; 0 for
         no end.
     eval_every: steps between evaluations, a multiple of steps_per_call.
@@ -129,15 +130,15 @@ class TrainConfig:
 
     steps: int = 2000  # a start; every experiment sets its own
     epochs: int = 0
-    minutes: float = dataclasses.field(default=0.0, metadata=_HOW)
+    minutes: float = 0.0
     steps_per_call: int = 50  # spares most of the dispatch, and progress is still seen
     batch_size: int = 32  # a gradient of little noise at a price that a CPU can pay
     accumulate: int = 1
     window: int = 0
     optimizer: str = dataclasses.field(default="adam", metadata={"choices": OPTIMIZERS})  # forgiving
     learning_rate: float = 1e-3  # Adam's own default (Kingma, Ba 2015)
-    momentum: float = 0.9  # the usual one
-    weight_decay: float = 1e-2  # AdamW's own default (Loshchilov, Hutter 2019)
+    momentum: float | None = None
+    weight_decay: float | None = None
     schedule: str = dataclasses.field(default="constant", metadata={"choices": SCHEDULES})  # no end to tune
     warmup_steps: int = 0
     clip_norm: float = 1.0  # an exploding gradient costs one short step, not the run (Pascanu et al. 2013)
@@ -183,10 +184,14 @@ def validate(train: TrainConfig) -> None:
     ):  # fmt: skip
         _expect(train, name, getattr(train, name) in choices, f"one of {', '.join(choices)}")
     _expect(train, "learning_rate", 0 < train.learning_rate < math.inf, "a number above 0")
-    for name in ("minutes", "clip_norm", "clip_value", "clip_adaptive", "omega", "weight_noise", "weight_decay"):
+    for name, owner in {"momentum": "momentum", "weight_decay": "adamw"}.items():
+        used = getattr(train, name) is None or train.optimizer == owner
+        _expect(train, name, used, f"none with --config.train.optimizer={train.optimizer}, which has no {name}")
+    for name in ("minutes", "clip_norm", "clip_value", "clip_adaptive", "omega", "weight_noise"):
         _expect(train, name, 0 <= getattr(train, name) < math.inf, "a number above 0, or 0 to turn it off")
+    _expect(train, "weight_decay", 0 <= (train.weight_decay or 0) < math.inf, "a number of at least 0")
     for name in ("momentum", "ema"):
-        _expect(train, name, 0 <= getattr(train, name) < 1, "a number from 0 to below 1")
+        _expect(train, name, 0 <= (getattr(train, name) or 0) < 1, "a number from 0 to below 1")
     _expect(
         train, "warmup_steps", train.warmup_steps < train.steps or train.epochs > 0, f"fewer than steps ({train.steps})"
     )
@@ -206,7 +211,7 @@ def _validate_checkpoint(train: TrainConfig) -> None:
     _expect(train, "checkpoint.every_steps", fits, f"a multiple of steps_per_call ({train.steps_per_call}), or 0")
     _expect(train, "checkpoint.keep", saves.keep >= 1, "a whole number of at least 1")
     for name in saves.signals:
-        known = hasattr(signal, name) and name.startswith("SIG") and name not in ("SIGKILL", "SIGSTOP")
+        known = name in signal.Signals.__members__ and name not in ("SIGKILL", "SIGSTOP")
         _expect(train, "checkpoint.signals", known, f"names of signals that can be caught, and not {name!r}")
 
 

@@ -5,6 +5,7 @@ replicas that are its own run one after the other on a CPU, where that is fastes
 """
 
 import contextlib
+import hashlib
 import math
 import os
 import socket
@@ -18,7 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from rnnjax.train.config import DistributedConfig, TrainConfig, UsageError
+from rnnjax.train.config import DistributedConfig, TrainConfig, UsageError, validate
 
 REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
@@ -44,6 +45,7 @@ def start(config: TrainConfig) -> None:
     Raises UsageError where the others can't be met, and where there are too few devices. Where no other comes, JAX ends
     the process itself, after 5 minutes.
     """
+    validate(config)
     hosts = config.distributed
     if hosts.processes > 1 and not jax.distributed.is_initialized():
         _check_coordinator(hosts)
@@ -88,6 +90,14 @@ def agree(value: bool) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.asarray(value))))
 
 
+def check_same_everywhere(text: str) -> None:
+    """Raises UsageError where processes that train together go on from different saves."""
+    if jax.process_count() > 1:
+        own = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+        if not np.all(multihost_utils.process_allgather(own) == own):
+            raise UsageError("the processes find different saves: --workdir has to be a folder that all of them share")
+
+
 def shares_of(replicas: int, config: TrainConfig) -> int:
     """Into how many shares a batch is split: replicas take the devices first.
 
@@ -104,10 +114,21 @@ def shares_of(replicas: int, config: TrainConfig) -> int:
 
 
 def make_mesh(replicas: int, config: TrainConfig) -> Mesh:
-    """[replica, data] of the first `config.devices` devices. Raises UsageError as `shares_of` does."""
-    shares = shares_of(replicas, config)
+    """[replica, data] of `config.devices` devices, equally many of every process.
+
+    Raises UsageError as `shares_of` does, and where a process has too few.
+    """
+    shares, each = shares_of(replicas, config), config.devices // jax.process_count()
     sizes, kinds = (config.devices // shares, shares), (AxisType.Auto, AxisType.Auto)
-    devices = jax.devices()[: config.devices]
+    devices = []
+    for process in range(jax.process_count()):
+        own = [device for device in jax.devices() if device.process_index == process]
+        if len(own) < each:
+            raise UsageError(
+                f"--config.train.devices is {config.devices}, {each} of every process, but process {process} has "
+                f"{len(own)}"
+            )
+        devices += own[:each]
     return jax.make_mesh(sizes, (REPLICA_AXIS, DATA_AXIS), axis_types=kinds, devices=devices)
 
 

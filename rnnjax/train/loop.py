@@ -25,13 +25,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rnnjax.tasks import CorpusTask, Task, Windows
+from rnnjax.nn import SequenceModel
+from rnnjax.tasks import CorpusTask, Task
+from rnnjax.train.budget import check_probe_steps, in_windows, with_steps
 from rnnjax.train.calls import Calls
-from rnnjax.train.checkpoint import Cadence, Checkpoints, find_parameters, from_arrays, restore, to_arrays
+from rnnjax.train.checkpoint import Cadence, Checkpoints, digest, find_parameters, from_arrays, restore, to_arrays
 from rnnjax.train.config import HOW, TrainConfig, UsageError, differences, to_dict, validate
-from rnnjax.train.devices import agree, is_writer, make_mesh, on_mesh, place, start, to_host
+from rnnjax.train.devices import agree, check_same_everywhere, is_writer, make_mesh, on_mesh, place, start, to_host
 from rnnjax.train.evaluation import Evaluation, Scores, Standing
-from rnnjax.train.nonfinite import NonFiniteError, describe, first_not_finite, where_in_time
+from rnnjax.train.nonfinite import NonFiniteError, describe, not_finite, where_in_time
 from rnnjax.train.outputs import Outputs
 from rnnjax.train.probes import ProbeFiles, TrainingProbe
 from rnnjax.train.records import hold, versions
@@ -50,7 +52,7 @@ class Trained:
     state: the last one. scores: {split: {metric: mean}} of the last evaluation.
     best: the parameters of the evaluation with the lowest loss, and best_step where it was; those of the start, and -1,
         where no loss was a number.
-    stopped: why it ended before its budget, or None.
+    stopped: why it ended before its budget, or None; diverged: whether by what was not finite.
     """
 
     state: TrainState
@@ -58,6 +60,7 @@ class Trained:
     best: Any
     best_step: int
     stopped: str | None
+    diverged: bool
 
 
 def train(
@@ -82,11 +85,10 @@ def train(
     """
     validate(config)
     start(config)
-    if config.window:
-        task = Windows(task, config.window)
-    config = dataclasses.replace(config, steps=_steps(task, config))
-    _check_probe_steps(probes, config)
     replicas = [Replica(model, config.seed)] if isinstance(model, nnx.Module) else list(model)
+    task = in_windows(task, config)
+    config = with_steps(task, config, [one.seed for one in replicas])
+    check_probe_steps(probes, config)
     training = _Training(replicas, task, config, workdir, probes, name, clock)
     trained = training.run()
     return trained[0] if isinstance(model, nnx.Module) else trained
@@ -112,6 +114,7 @@ class _Training:
         self.standings = [Standing() for _ in replicas]
         self.why: list[str | None] = [None] * len(replicas)
         """Why a replica has stopped."""
+        self.diverged = [False] * len(replicas)
         self.best_is_new = False
 
     def run(self) -> list[Trained]:
@@ -126,8 +129,8 @@ class _Training:
                 Outputs(self.workdir, self.config, self.name, self._asked(), self.step, keep)
             )
             self._loop()
-        if self.signals.received:  # it came when all was done and saved: who called has to know
-            raise Interrupted(self.signals.received, self.step)
+        if agree(self.signals.received is not None):  # it came when all was done and saved: who called has to know
+            raise Interrupted(self.signals.received or "a signal to another process", self.step)
         return self._trained()
 
     def _begin(self) -> int:
@@ -135,7 +138,10 @@ class _Training:
         state, keep = first_states(self.learner, self.replicas), 0
         saved = restore(self.workdir / "checkpoints", to_arrays((state, state.evaluated)), self._asked())
         self.goes_on = saved is not None
+        check_same_everywhere(saved.about["digest"] if saved else "")
         if saved is None:
+            if self.config.init_from and jax.tree.leaves(state.variables):
+                raise UsageError("--init_from is given, but the model holds more than parameters, which is not saved")
             if self.config.init_from:
                 given = find_parameters(self.config.init_from, self.workdir.name, state.params)
                 state = state._replace(params=given, average=given if self.config.ema else None)
@@ -143,7 +149,8 @@ class _Training:
         else:
             state, best = from_arrays(saved.arrays, (state, state.evaluated))
             about = saved.about
-            self.step, self.seconds, self.why, keep = saved.step, about["seconds"], about["why"], about["metrics_bytes"]
+            self.step, self.seconds, keep = saved.step, about["seconds"], about["metrics_bytes"]
+            self.why, self.diverged = about["why"], about["diverged"]
             self.standings = [Standing(**standing) for standing in about["standings"]]
             if is_writer() and (changed := differences(about["versions"], versions())):
                 told = ", ".join(f"{name} {there}, now {here}" for name, there, here in changed)
@@ -161,17 +168,21 @@ class _Training:
         for name in HOW:
             del config[name.removeprefix("train.")]
         replicas = [{"label": one.label, "seed": one.seed, **one.traced} for one in self.replicas]
-        return {"config": config, "task": repr(self.task), "replicas": replicas}
+        model = self.replicas[0].model
+        layer = model.rnn.layer if isinstance(model, SequenceModel) else type(model).__qualname__
+        asked = {"config": config, "task": repr(self.task), "model": repr(layer), "replicas": replicas}
+        if isinstance(self.task, CorpusTask):  # the same words may be said of another file
+            first = self.task.batch(0, self.config.batch_size, self.config.seed)
+            asked["first_batch"] = digest(to_arrays(first), {})
+        return asked
 
     def _loop(self) -> None:
         config, cadence = self.config, Cadence.of(self.config.checkpoint)
-        started, before = self.clock(), self.seconds
-        saved_at, calls = started, 0
+        saved_at = now = self.clock()
+        started, calls = now - self.seconds, 0
         second = min(1, (config.steps - self.step - 1) // config.steps_per_call)  # the first one compiles
         done = self.goes_on  # what belongs to the boundary of a save was done before it
         while True:
-            now = self.clock()
-            self.seconds = before + now - started
             out_of_time = agree(bool(config.minutes) and self.seconds >= 60 * config.minutes)
             ended = self.step >= config.steps or all(self.why) or out_of_time
             if not done:
@@ -194,7 +205,9 @@ class _Training:
             tracing = config.profile and calls == second
             with jax.profiler.trace(self.workdir / "profile") if tracing else contextlib.nullcontext():
                 self._call(min(config.steps_per_call, config.steps - self.step))
-            calls, done = calls + 1, False
+            now, calls, done = self.clock(), calls + 1, False
+            self.seconds = now - started
+            self.outputs.tell(self.step, self.loss, self.seconds)
 
     def _probe(self) -> None:
         for probe, files, compiled in self.probes:
@@ -221,8 +234,8 @@ class _Training:
             self.best = _taken(jnp.asarray(improved), self.state.evaluated, self.best)
             self.best_is_new = True
 
-    def _stop(self, number: int, step: int, why: str) -> None:
-        self.why[number] = why
+    def _stop(self, number: int, step: int, why: str, *, diverged: bool = False) -> None:
+        self.why[number], self.diverged[number] = why, diverged
         self._write(number, step=step, kind="stopped", why=why)
         marked = self.state.stopped | jnp.asarray(np.arange(len(self.replicas)) == number)
         self.state = self.state._replace(stopped=place(marked, self.mesh))
@@ -236,6 +249,7 @@ class _Training:
             **self._asked(),
             "standings": [dataclasses.asdict(standing) for standing in self.standings],
             "why": self.why,
+            "diverged": self.diverged,
             "seconds": self.seconds,
             "metrics_bytes": self.outputs.bytes,
             "versions": versions(),
@@ -252,43 +266,60 @@ class _Training:
         before = None if config.nonfinite == "stop" else jax.tree.map(jnp.copy, self.state)
         self.state, metrics, done = self.calls(self.state, first, count)
         self.step += count
-        finite = metrics.pop("finite")
-        for number in range(len(self.replicas)):
-            if done[number]:
-                self._check_finite(number, finite[number, : done[number]], first, before)
-            if self.step % config.log_every == 0 and done[number] == count and not self.why[number]:
-                values = {name: float(value[number, -1]) for name, value in metrics.items()}
+        finite, log = metrics.pop("finite"), self.step % config.log_every == 0
+        wrong = [  # in the order of the steps, however they are grouped into calls
+            (first + row, number, tensors)
+            for number in range(len(self.replicas))
+            for row, tensors in not_finite(finite[number, : done[number]], self.learner.tensor_names)
+        ]
+        for step, number, tensors in sorted(wrong):
+            self._tell_not_finite(number, step, tensors, first, before)
+        for number in range(len(self.replicas)) if log else ():
+            if done[number] == count and not self.why[number]:
+                values = {name: value[number, -1].item() for name, value in metrics.items()}
                 self._write(number, step=self.step, kind="train", **values)
         losses = metrics["loss"][done == count, -1]
-        self.outputs.tell(self.step, float(np.mean(losses)) if losses.size else float("nan"), self.seconds)
+        self.loss = float(np.mean(losses)) if losses.size else float("nan")
 
-    def _check_finite(self, number: int, finite: np.ndarray, first: int, before: TrainState | None) -> None:
-        """Tells of the first step of a call that has something not finite, and of where in time that was."""
-        found = first_not_finite(finite, self.learner.tensor_names)
-        if found is None:
-            return
-        row, tensors = found
-        step = first + row
-        state = self.state if before is None else self.calls(before, first, row)[0] if row else before
-        state = of_replica(from_arrays(to_arrays(state), state), number)
+    def _tell_not_finite(self, number: int, step: int, tensors: list[str], first: int, before: TrainState | None):
+        """Tells of a step of the call from `first` on, and of where in time the first one of a replica was."""
+        if before is None:
+            state, is_first = self.state, True
+        else:
+            is_first = int(to_host(before.nonfinite)[number]) == 0
+            before = jax.tree.map(jnp.copy, before)  # a call takes its memory
+            state = self.calls(before, first, step - first)[0] if is_first and step > first else before
+            is_first = is_first and int(to_host(state.nonfinite)[number]) == 0
+        where = self._where_in_time(number, step, state) if is_first else ""
+        told = describe(step, tensors, where)
+        if before is not None:
+            self._write(number, step=step, kind="nonfinite", why=told)
+        elif len(self.replicas) == 1:
+            raise NonFiniteError(step, tensors, where)
+        else:
+            self._stop(number, step, told, diverged=True)
+
+    def _where_in_time(self, number: int, step: int, state: TrainState) -> str:
         alone = Learner(self.replicas[0].model, self.task, self.config)
+        state = of_replica(from_arrays(to_arrays(state), state), number)
         if isinstance(self.task, CorpusTask):
             batch = self.task.batch(step, self.config.batch_size, self.replicas[number].seed)
         else:
             batch = alone.sample(state)
-        where = where_in_time(alone, state, batch)
-        if before is not None:
-            self._write(number, step=step, kind="nonfinite", why=describe(step, tensors, where))
-        elif len(self.replicas) == 1:
-            raise NonFiniteError(step, tensors, where)
-        else:
-            self._stop(number, step, describe(step, tensors, where))
+        return where_in_time(alone, state, batch)
 
     def _trained(self) -> list[Trained]:
         state, best = from_arrays(to_arrays((self.state, self.best)), (self.state, self.best))
         state, best = jax.tree.map(jnp.asarray, (state, best))
         return [
-            Trained(of_replica(state, i), standing.scores, of_replica(best, i), standing.best_step, self.why[i])
+            Trained(
+                of_replica(state, i),
+                standing.scores,
+                of_replica(best, i),
+                standing.best_step,
+                self.why[i],
+                self.diverged[i],
+            )
             for i, standing in enumerate(self.standings)
         ]
 
@@ -304,27 +335,3 @@ def _compile_probe(probe: TrainingProbe, learner: Learner, mesh) -> Callable:
         return probe.inside(lambda params, batch: learner.apply(params, variables, batch), params)
 
     return jax.jit(on_mesh(measure, mesh))
-
-
-def _steps(task: Task, config: TrainConfig) -> int:
-    """The budget in steps. Raises UsageError where it is in epochs and the task has none."""
-    if not config.epochs:
-        return config.steps
-    if not isinstance(task, CorpusTask):
-        kind = f"{type(task).__name__} draws new data at every step"
-        raise UsageError(f"--config.train.epochs is {config.epochs}, but {kind}: give --config.train.steps")
-    return task.steps_of_epochs(config.epochs, config.batch_size, config.seed)
-
-
-def _check_probe_steps(probes: Sequence[TrainingProbe], config: TrainConfig) -> None:
-    for probe in probes:
-        wrong = [
-            step
-            for step in probe.steps
-            if not 0 <= step <= config.steps or (step % config.steps_per_call and step != config.steps)
-        ]
-        if wrong:
-            raise ValueError(
-                f"{type(probe).__name__} measures at step {min(wrong)}: expected multiples of steps_per_call "
-                f"({config.steps_per_call}) from 0 to {config.steps}"
-            )

@@ -29,19 +29,17 @@ def describe(step: int, tensors: Sequence[str], where: str = "") -> str:
     return f"{told}; {where}" if where else told
 
 
-def first_not_finite(finite: np.ndarray, names: Sequence[str]) -> tuple[int, list[str]] | None:
-    """(row, names) of the first of [steps, tensors] that has something not finite; None where all is."""
-    if finite.all():
-        return None
-    row = int(np.argmin(finite.all(axis=1)))
-    return row, [name for name, fine in zip(names, finite[row], strict=True) if not fine]
+def not_finite(finite: np.ndarray, names: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """[(row, names of the tensors)] of every row of [steps, tensors] that has something not finite."""
+    rows = np.flatnonzero(~finite.all(axis=1))
+    return [(int(row), [name for name, fine in zip(names, finite[row], strict=True) if not fine]) for row in rows]
 
 
 def where_in_time(learner: Learner, state: TrainState, batch: Batch) -> str:
     """Where dL/dcarry_t of the step that `state` is at is not finite: going back from the loss, the first t.
 
-    learner: one of a single share. state: of one replica. Where a batch is trained in parts or shares, dropout draws
-    other masks here. Empty where the model has no unroll that can be followed.
+    learner: one of a single share. state: of one replica. Of several times it is the latest: in an unroll that reads
+    forwards, the first that the backward pass comes to. Empty where the model has no unroll that can be followed.
     """
     key = jax.random.fold_in(stream(state.key, MODEL), state.step)
 

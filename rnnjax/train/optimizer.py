@@ -35,6 +35,8 @@ def make_optimizer(config: TrainConfig, traced: Mapping[str, jax.Array] = {}) ->
     if unknown := sorted(set(traced) - set(TRACED)):
         raise ValueError(f"traced holds {unknown[0]}: expected names among {', '.join(TRACED)}")
     value = {name: traced.get(name, getattr(config, name)) for name in TRACED}
+    if value["weight_decay"] is None:
+        value["weight_decay"] = 1e-2  # AdamW's own (Loshchilov, Hutter 2019)
     return optax.chain(
         optax.snapshot("gradient_norm", global_norm),
         _unless_off(optax.clip, value["clip_value"]),
@@ -50,7 +52,7 @@ def _descend(config: TrainConfig, rate: Any, weight_decay: Any) -> optax.Gradien
     if config.optimizer == "sgd":
         return optax.sgd(rate)
     if config.optimizer == "momentum":
-        return optax.sgd(rate, momentum=config.momentum)
+        return optax.sgd(rate, momentum=0.9 if config.momentum is None else config.momentum)  # the usual one
     of_squares = {
         "adam": optax.adam,
         "adamw": lambda rate: optax.adamw(rate, weight_decay=weight_decay),

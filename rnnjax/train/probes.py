@@ -16,7 +16,7 @@ import numpy as np
 from rnnjax import probes
 from rnnjax.tasks import Batch, Task
 from rnnjax.train.config import UsageError
-from rnnjax.train.records import replacing
+from rnnjax.train.records import replacing, sync
 
 
 class TrainingProbe(Protocol):
@@ -43,6 +43,7 @@ class ProbeFiles:
         """Keeps a measurement."""
         with replacing(self._folder / f"{step}.npz") as path:
             np.savez(path, **dict(_named(values)))
+            sync(path)  # a save that outlasts a loss of power counts on it
 
     def take_up(self, step: int, probe: TrainingProbe, like: Callable[[], Any]) -> None:
         """Gives the probe what was measured up to `step`, in order, and removes what comes again.
@@ -51,7 +52,7 @@ class ProbeFiles:
         """
         held = {int(path.stem): path for path in self._folder.glob("*.npz") if path.stem.isdigit()}
         for later in [at for at in held if at > step]:
-            held.pop(later).unlink()
+            held.pop(later).unlink(missing_ok=True)  # of several processes each comes by
         for at in sorted(at for at in probe.steps if at <= step):
             path = self._folder / f"{at}.npz"
             try:
@@ -115,7 +116,7 @@ def last_step_loss(task: Task, outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def log_spaced_steps(steps: int, steps_per_call: int, count: int) -> tuple[int, ...]:
-    """0 and at most `count` multiples of steps_per_call up to `steps`, evenly spaced in log, the last one included."""
-    calls = steps // steps_per_call
+    """0 and at most `count` ends of calls up to `steps`, evenly spaced in log, the last one included."""
+    calls = -(-steps // steps_per_call)
     spaced = np.unique(np.rint(np.geomspace(calls, 1, min(count, calls))).astype(int))  # of one, the last
-    return (0, *(int(call) * steps_per_call for call in spaced))
+    return (0, *(min(int(call) * steps_per_call, steps) for call in spaced))

@@ -118,6 +118,12 @@ def replacing(path: pathlib.Path):
         temporary.unlink(missing_ok=True)
 
 
+def sync(path: pathlib.Path) -> None:
+    """Returns when a file would outlast a loss of power."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -192,7 +198,7 @@ def _holder(path: pathlib.Path) -> str:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         return f"process {held['pid']} on {held['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has the lock but has not written yet
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it has the lock but has not written yet
         return "another process"
 
 
@@ -242,7 +248,7 @@ def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
             found = differences({key: held[key] for key in asked}, json.loads(json.dumps(asked)))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UsageError(f"{path} is damaged or not a config that a run wrote: give another --workdir") from None
         if differing := [one for one in found if not _says_how(one[0])]:
             listed = ", ".join(f"{field} ({there!r} there, {here!r} here)" for field, there, here in differing[:4])

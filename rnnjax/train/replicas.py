@@ -73,9 +73,9 @@ def _check(name: str, values: tuple[float, ...], cell: Cell, config: TrainConfig
     if len(set(values)) < len(values):
         raise UsageError(f"{flag} is {','.join(map(str, values))}: each value once is enough")
     if name not in OF_THE_CELL:
-        low = min(values)
+        low, above = min(values), "above 0" if name == "learning_rate" else "of at least 0"
         if low < 0 or (name == "learning_rate" and low == 0):
-            raise UsageError(f"{flag} has {low:g}: expected numbers {'above 0' if low == 0 else 'of at least 0'}")
+            raise UsageError(f"{flag} has {low:g}: expected numbers {above}")
         if name == "weight_decay" and config.optimizer != "adamw":
             raise UsageError(f"{flag} is given, but --config.train.optimizer={config.optimizer} has none: take adamw")
         return
@@ -84,6 +84,8 @@ def _check(name: str, values: tuple[float, ...], cell: Cell, config: TrainConfig
         raise UsageError(
             f"{flag} is given, but {type(cell).__name__} has no {name}: it has {', '.join(sorted(fields))}"
         )
+    if name == "forget_bias" and (getattr(cell, "chrono", None) is not None or not getattr(cell, "forget_gate", True)):
+        raise UsageError(f"{flag} is given, but {cell!r} does not start from it")
     if name == "gain" and getattr(cell, "orthogonal", False):
         raise UsageError(f"{flag} is given, but with orthogonal the gain holds at all times: sweep over it instead")
 

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from rnnjax.layers.masks import part_of_batch
 from rnnjax.probes.omega import value_and_grad_with_omega
 from rnnjax.tasks import Batch, Task
 from rnnjax.tasks.base import sum_and_count
 from rnnjax.train.batches import cut, join, own_share, split
-from rnnjax.train.config import TrainConfig
+from rnnjax.train.config import TrainConfig, UsageError
 from rnnjax.train.devices import DATA_AXIS
 from rnnjax.train.optimizer import TRACED, make_optimizer
 from rnnjax.unroll.sequence import cast, keep_where, vary
@@ -73,7 +74,7 @@ class Learner:
     shares: into how many a batch is split over the devices of a mesh; with more than one, `train_step` and `score` are
         called inside a `shard_map` over `rnnjax.train.devices.DATA_AXIS`, with the whole batch on every device.
 
-    Raises ValueError where parts of a batch would each change variables of the model other than its parameters.
+    Raises UsageError where parts of a batch would each change variables of the model other than its parameters.
     """
 
     def __init__(self, model: nnx.Module, task: Task, config: TrainConfig, shares: int = 1):
@@ -117,7 +118,8 @@ class Learner:
         return self.task.draw(stream(state.key, DATA), state.step, self.config.batch_size)
 
     def train_step(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        """One update: (next state, {"loss", "gradient_norm", "clipped_norm", "finite"} and, where it is on, "omega").
+        """One update: (next state, {"loss", "gradient_norm", "clipped_norm", "finite"} and, where they are on, "omega"
+        and "nonfinite", the count of updates that were not).
 
         The loss is the mean over the places that count. `finite` [1 + tensors] says of the loss and of the gradient of
         every parameter, in the order of `tensor_names`, whether all of it is finite. Where it is not, `nonfinite` of
@@ -132,7 +134,8 @@ class Learner:
             transitions = jnp.maximum(sums["transitions"], 1)
             factor = state.traced.get("omega", self.config.omega) / transitions
             pull = sums["omega_gradients"]
-            gradients = jax.tree.map(lambda leaf, more: (leaf + factor * more).astype(leaf.dtype), gradients, pull)
+            pull = jax.tree.map(lambda leaf: jnp.where(factor > 0, factor * leaf, 0), pull)  # of 0 times inf, nothing
+            gradients = jax.tree.map(lambda leaf, more: (leaf + more).astype(leaf.dtype), gradients, pull)
             metrics["omega"] = sums["omega"] / transitions
         metrics["finite"] = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(gradients))])
         after = self._updated(state, gradients)._replace(variables=variables, carry=carry)
@@ -141,10 +144,15 @@ class Learner:
         fine = jnp.all(metrics["finite"])
         if self.config.nonfinite != "count":
             skips = self.config.nonfinite == "skip"
-            kept = state._replace(step=after.step) if skips else state._replace(stopped=~fine)
+            kept = state._replace(stopped=~fine)
+            if skips:  # the next window goes on from where this one ended, if that is a place
+                there = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in (loss, *jax.tree.leaves(carry))]))
+                ended = jax.tree.map(lambda new, old: jnp.where(there, new, old), carry, state.carry)
+                kept = state._replace(step=after.step, carry=ended)
             after = after._replace(key=None)  # a select of keys is not wanted
             after = jax.tree.map(lambda a, b: jnp.where(fine, a, b), after, kept._replace(key=None))
-        return after._replace(key=state.key, nonfinite=state.nonfinite + ~fine), metrics
+        after = after._replace(key=state.key, nonfinite=state.nonfinite + ~fine)
+        return after, metrics if self.config.nonfinite == "stop" else {**metrics, "nonfinite": after.nonfinite}
 
     def _optimizer(self, traced: Mapping[str, Any]) -> optax.GradientTransformation:
         return make_optimizer(self.config, {name: value for name, value in traced.items() if name in TRACED})
@@ -171,7 +179,8 @@ class Learner:
 
             def add(total, piece):
                 number, (batch, carry) = piece
-                sums, _, carry = self._part(state, params, jax.random.fold_in(key, number), batch, carry)
+                with part_of_batch(number, parts):
+                    sums, _, carry = self._part(state, params, key, batch, carry)
                 return jax.tree.map(jnp.add, total, sums), carry
 
             first = jax.tree.map(lambda leaf: leaf[0], pieces)
@@ -259,12 +268,12 @@ def _fold(state: TrainState, which: int) -> jax.Array:
 
 def _check_divisible(model: nnx.Module, variables: Any, parts: str) -> None:
     if held := [path for path, _ in nnx.to_flat_state(variables)]:
-        raise ValueError(
+        raise UsageError(
             f"the model holds {'/'.join(map(str, held[0]))}, which is no parameter and would differ between {parts}: "
             "train it on one device, with accumulate=1"
         )
     if any(isinstance(part, nnx.Dropout) for _, part in nnx.iter_graph(model)):
-        raise ValueError(
+        raise UsageError(
             f"the model holds an nnx.Dropout, which would drop the same rows' units in all {parts}: take "
             "rnnjax.layers.InputDropout, or train it on one device, with accumulate=1"
         )

@@ -382,9 +382,10 @@ def test_replicas_are_told_one_by_one_and_their_median(tmp_path, capsys):
     assert labels == [f"seed={seed}, learning_rate={rate}" for rate in ("0.001", "1e+30") for seed in (0, 1)]
     losses = [one.get("loss") for one in summary["replicas"]]
     assert losses[2:] == [None, None] and summary["loss"] == min(losses[:2])
-    assert all("not finite" in one["stopped"] for one in summary["replicas"][2:]) and summary["diverged"]
+    assert all("not finite" in one["stopped"] for one in summary["replicas"][2:])
+    assert [one["diverged"] for one in summary["replicas"]] == [False, False, True, True] and not summary["diverged"]
     report = (tmp_path / "report.md").read_text()
-    assert all(f"| elman | {label} |" in report for label in labels)
+    assert all(f"| elman | {label} |" in report for label in labels) and "2 of 4 diverged" in report
     alone = {"train__learning_rate": 1e-3, "train__optimizer": "sgd", "train__clip_norm": 0, "cells": "elman"}
     assert run(arguments(tmp_path / "alone", "adding", **alone)) == 0
     own = json.loads((tmp_path / "alone" / "elman" / "summary.json").read_text())

@@ -20,7 +20,7 @@ from rnnjax.testing import TOLERANCE, assert_close, count_compilations, fill_pad
 
 T, B, X, H = 6, 3, 2, 4
 ELMAN = Elman(X, H)
-MORE = {"indrnn": {"activation": "tanh"}}
+MORE = {"jordan": {"output_size": 3}, "indrnn": {"activation": "tanh"}}
 
 
 def made(cell, dtype=jnp.float64):
@@ -90,9 +90,9 @@ def test_of_an_elman_network_it_is_the_papers(lengths, options, x64):
     assert count == want[1] > 0 and jnp.issubdtype(count.dtype, jnp.integer)
 
 
-QUICK = [Jordan(X, H, 3), LSTM(X, H), DropConnect(Elman(X, H), 0.3)]
+QUICK = [LSTM(X, H), DropConnect(Elman(X, H), 0.3)]
 SLOW = [
-    *[cell(X, H, **MORE.get(name, {})) for name, cell in CELLS.items() if name not in ("jordan", "lstm")],
+    *[cell(X, H, **MORE.get(name, {})) for name, cell in CELLS.items() if name != "lstm"],
     Elman(X, H, orthogonal=True),
     InputDropout(Elman(X, H), 0.3),
     RecurrentDropout(GRU(X, H), 0.3, mask="step"),
@@ -192,23 +192,23 @@ def test_several_unrolls_add_up_and_inputs_are_constants(x64):
     assert count == sum(part[1] for part in parts) == 3 * (T - 1) * B
 
 
-def test_no_magnitude_of_the_loss_changes_it():
+def test_no_magnitude_of_the_loss_changes_it_and_nan_is_not_hidden():
     params, inputs = made(ELMAN, jnp.float32)
     run = value_and_grad_with_omega(lambda params, inputs, scale: scale * loss_of(ELMAN)(params, inputs))
+    _, _, want = run(params, inputs, jnp.float32(1))
     for scale in (1e-30, 1e20):
-        assert_close(run(params, inputs, jnp.float32(scale))[2], run(params, inputs, jnp.float32(1))[2], 1e-5)
+        assert_close(run(params, inputs, jnp.float32(scale))[2], want, TOLERANCE["float32"])
+    assert jnp.isnan(run(params, inputs, jnp.float32(jnp.nan))[2][0])
 
 
-def test_no_ratio_is_too_small(x64):
-    """Of a W_hh of 1e-25, whose square float32 does not have."""
-    params, inputs = made(ELMAN)
-    params = {name: 1e-25 * leaf if name == "W_hh" else leaf for name, leaf in params.items()}
+def test_no_ratio_is_too_small():
+    """Of a W_hh of 1e-25, whose square float32 does not have: ratio and W_hh shrink together, so the slope stays."""
+    params, inputs = made(ELMAN, jnp.float32)
     run = value_and_grad_with_omega(loss_of(ELMAN))
-    _, _, (_, _, want) = run(params, inputs)
-    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (params, inputs))
-    _, _, (omega, count, got) = run(*narrow)
-    assert omega == count
-    assert_close(got, want, TOLERANCE["float32"])
+    _, _, (want, _, want_gradients) = run(params | {"W_hh": 1e-10 * params["W_hh"]}, inputs)
+    _, _, (omega, count, gradients) = run(params | {"W_hh": 1e-25 * params["W_hh"]}, inputs)
+    assert omega == want == count and jnp.abs(gradients["W_hh"]).max() > 0.1
+    assert_close(gradients["W_hh"], want_gradients["W_hh"], TOLERANCE["float32"])
 
 
 def test_what_has_no_gradient_does_not_count():
@@ -222,9 +222,8 @@ def test_what_has_no_gradient_does_not_count():
     assert count == 2 * B and omega > 0
     _, _, (omega, count, gradients) = run(params, inputs, jnp.zeros(T))
     assert count == 0 and omega == 0 and not any(map(jnp.any, jax.tree.leaves(gradients)))
-    for time in (1, 0):
-        _, _, (omega, count, _) = run(params, inputs[:time], jnp.ones(time))
-        assert count == 0 and omega == 0
+    _, _, (omega, count, _) = run(params, inputs[:0], jnp.ones(0))
+    assert count == 0 and omega == 0
 
 
 def test_where_a_step_lets_no_gradient_pass_the_derivative_is_0():
@@ -234,12 +233,6 @@ def test_where_a_step_lets_no_gradient_pass_the_derivative_is_0():
     _, _, (omega, count, gradients) = value_and_grad_with_omega(loss_of(cell))(params, shown)
     assert omega == count == (T - 1) * B
     assert not any(map(jnp.any, jax.tree.leaves(gradients)))
-
-
-def test_a_gradient_that_is_not_finite_is_not_hidden():
-    params, inputs = made(ELMAN, jnp.float32)
-    run = value_and_grad_with_omega(lambda params, inputs: jnp.nan * loss_of(ELMAN)(params, inputs))
-    assert jnp.isnan(run(params, inputs)[2][0])
 
 
 def test_in_blocks_of_time_it_is_the_same(monkeypatch, x64):
@@ -266,6 +259,7 @@ def test_inside_shard_map_every_device_has_its_own_rows():
     code = """
         import jax, jax.numpy as jnp
         from jax.sharding import AxisType, PartitionSpec as P
+        import rnnjax.probes.omega
         from rnnjax import probes, unroll
         from rnnjax.cells import LSTM
         from rnnjax.testing import TOLERANCE, assert_close
@@ -274,6 +268,7 @@ def test_inside_shard_map_every_device_has_its_own_rows():
         mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
         inputs = jax.random.normal(jax.random.key(1), (5, 4, 3), jnp.float64)
         lengths = jnp.array([5, 3, 4, 1])
+        rnnjax.probes.omega.fitting = lambda *_: 2  # steps in a block, so that there are several
         cell = LSTM(3, 4)
         params = cell.init(jax.random.key(0), jnp.float64)
         def loss(params, inputs, lengths):

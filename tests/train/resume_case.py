@@ -5,6 +5,7 @@ kernel kills it with SIGKILL: at a moment of the clock, or right before the n-th
 renames or removes something in its workdir, or writes a row.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -19,6 +20,7 @@ from typing import ClassVar
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 from rnnjax.cells import LSTM, Elman
 from rnnjax.layers import InputDropout, RecurrentDropout
@@ -32,6 +34,23 @@ from rnnjax.train.replicas import make_replicas
 
 CASES = ("adding", "dropout", "corpus", "probes", "replicas", "window", "corpus_window")
 _CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree")
+
+
+@contextlib.contextmanager
+def quick_compilation(cache: pathlib.Path):
+    """For tests that compile far more than they compute: without optimizations, and each program once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    _keep_compiled(cache)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    _keep_compiled(None)
+    compilation_cache.reset_cache()
+
+
+def _keep_compiled(cache: pathlib.Path | None) -> None:
+    jax.config.update("jax_compilation_cache_dir", None if cache is None else str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1 if cache is None else 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0 if cache is None else -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,14 +145,15 @@ class Ended:
 
 
 def live(life: Life, seconds: float | None = None, saved: bool = False) -> Ended:
-    """Runs a life to its end, or for so many seconds, counted from the first save that there is where `saved`."""
+    """Runs a life to its end, or for so many seconds, counted from its first save where `saved`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     told = [life.workdir.with_name(f"{life.workdir.name}.{kind}") for kind in ("stderr", "changes")]
     process = context.Process(target=_live, args=(life, *told))
     began = time.monotonic()
+    before = _saves(life.workdir)
     process.start()
-    while saved and process.is_alive() and not any(life.workdir.glob("checkpoints/latest/*[0-9]")):
+    while saved and process.is_alive() and _saves(life.workdir) <= before:
         time.sleep(0.005)
     process.join(300 if seconds is None else seconds)
     late = process.is_alive()
@@ -145,14 +165,15 @@ def live(life: Life, seconds: float | None = None, saved: bool = False) -> Ended
     return Ended(process.exitcode, time.monotonic() - began, stderr, changes.splitlines())
 
 
+def _saves(workdir: pathlib.Path) -> set[pathlib.Path]:
+    return set(workdir.glob("checkpoints/latest/*[0-9]"))
+
+
 def _live(life: Life, stderr: pathlib.Path, changes: pathlib.Path) -> None:
     out = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, sys.stderr.fileno())
-    jax.config.update("jax_disable_most_optimizations", True)  # more is compiled than computed
-    if life.cache is not None:
-        jax.config.update("jax_compilation_cache_dir", str(life.cache))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_disable_most_optimizations", True)
+    _keep_compiled(life.cache)
     if life.torn:
         _tear(life.torn)
     sys.addaudithook(_Watch(life, changes.open("w", buffering=1)))

@@ -94,7 +94,7 @@ def changed(config, variant="adding", preset="quick"):
         (["--config.train.steps=1e3"], {"train.steps": 1000}),
         (["--config.train.seed=7", "--config.train.seed=7"], {"train.seed": 7}),
         (["--config.train.learning_rate=1"], {"train.learning_rate": 1.0}),
-        (["--config.train.clip_norm", "-1"], {"train.clip_norm": -1.0}),
+        (["--config.task.noise", "-1"], {"task.noise": -1.0}),
         (["--config.cells=lstm,gru"], {"cells": ["lstm", "gru"]}),
         (["--config.cells=lstm"], {"cells": ["lstm"]}),
         (["--config.cells", "lstm"], {"cells": ["lstm"]}),

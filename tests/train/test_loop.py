@@ -258,3 +258,20 @@ def test_rows_are_closed_after_an_interruption(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(make_model(Elman(2, 3), TASK, 0), TASK, config(), tmp_path, probes=[Interrupting((0, 4))])
     assert len(closed) == 2 and [row["step"] for row in rows_of(tmp_path)] == [2, 4]
+
+
+def test_another_model_or_another_corpus_in_the_same_folder_is_refused(tmp_path):
+    """Their parameters have the same names and shapes."""
+    train(make_model(Elman(2, 3), TASK, 0), TASK, config(), tmp_path)
+    with pytest.raises(UsageError, match=r"it differs in model \(\"Elman\(.*tanh.* here\); give another --workdir"):
+        train(make_model(Elman(2, 3, activation="relu"), TASK, 0), TASK, config(), tmp_path)
+
+    class Other(Sums):
+        def sequences(self, split):
+            return [2 * sequence for sequence in super().sequences(split)]
+
+    Other.__qualname__ = "Sums"  # by its words the same
+    other = Other()
+    train(make_model(Elman(1, 3), Sums(), 0), Sums(), config(), tmp_path / "corpus")
+    with pytest.raises(UsageError, match="first_batch"):
+        train(make_model(Elman(1, 3), other, 0), other, config(), tmp_path / "corpus")

@@ -16,7 +16,8 @@ from rnnjax.nn import SequenceModel
 from rnnjax.tasks import Batch, SyntheticTask
 from rnnjax.train import loop
 from rnnjax.train.loop import NonFiniteError, train
-from rnnjax.train.nonfinite import describe, first_not_finite, where_in_time
+from rnnjax.train.nonfinite import describe, not_finite, where_in_time
+from rnnjax.train.replicas import Replica
 from rnnjax.train.step import Learner, root_key
 
 TIME = 8
@@ -113,9 +114,8 @@ def test_where_no_carry_is_to_blame_it_says_so():
     state = learner.init(root_key(0))
     batch = learner.sample(state)
     _, metrics = learner.train_step(state, batch)
-    assert first_not_finite(np.asarray(metrics["finite"])[None], learner.tensor_names) == (
-        0, ["the gradient of head/bias"]
-    )  # fmt: skip
+    found = not_finite(np.asarray(metrics["finite"])[None], learner.tensor_names)
+    assert found == [(0, ["the gradient of head/bias"])]
     told = where_in_time(learner, state, batch)
     assert told == "dL/dcarry_t is finite at all t: it is a weight's own sum, or the head, that is not"
 
@@ -150,7 +150,13 @@ def test_count_goes_on_with_what_it_has(tmp_path):
     trained = train(model, task, config, tmp_path)
     assert trained.state.nonfinite == 3 and trained.state.step == 6
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(trained.state.params["head"]))
-    assert [one["step"] for one in rows_of(tmp_path) if one["kind"] == "nonfinite"] == [3, 4]  # the first of each call
+    assert [one["step"] for one in rows_of(tmp_path) if one["kind"] == "nonfinite"] == [3, 4, 5]
+    assert ["going back" in one["why"] for one in rows_of(tmp_path) if one["kind"] == "nonfinite"] == [
+        True,
+        False,
+        False,
+    ]
+    assert [one["nonfinite"] for one in rows_of(tmp_path) if one["kind"] == "train"] == [0, 1, 3]
     assert trained.best_step == -1
     assert_same_bits(trained.best, nnx.state(model, nnx.Param))
 
@@ -174,10 +180,22 @@ def test_it_is_looked_for_with_the_state_of_its_step(tmp_path, monkeypatch):
         assert np.isnan(batch.targets[0, 0]).all()
 
 
-def test_the_first_row_that_has_something_is_told():
+def test_every_row_that_has_something_is_told():
     finite = np.array([[True, True, True], [True, False, False], [False, True, True]])
-    assert first_not_finite(finite, ["the loss", "a", "b"]) == (1, ["a", "b"])
-    assert first_not_finite(finite[2:], ["the loss", "a", "b"]) == (0, ["the loss"])
-    assert first_not_finite(finite[:1], ["the loss", "a", "b"]) is None
+    assert not_finite(finite, ["the loss", "a", "b"]) == [(1, ["a", "b"]), (2, ["the loss"])]
+    assert not_finite(finite[:1], ["the loss", "a", "b"]) == []
     assert describe(4, ["the loss"]) == "step 4: the loss is not finite"
     assert describe(4, ["a", "b"], "there") == "step 4: a, b are not finite; there"
+
+
+def test_several_replicas_that_skip_in_one_call_are_told_in_the_order_of_the_steps(tmp_path):
+    """However steps are grouped into calls, metrics.jsonl has the same bytes; each replica is told where, once."""
+    task, written = Sums(nan_at=3), []
+    for count in (1, 2, 6):
+        config = config_of(nonfinite="skip", steps_per_call=count, eval_every=6, log_every=6)
+        replicas = [Replica(model_of(Elman(1, 3), task, dtype="float32"), seed, {}, str(seed)) for seed in (0, 1)]
+        train(replicas, task, config, tmp_path / str(count))
+        written.append((tmp_path / str(count) / "metrics.jsonl").read_bytes())
+    assert written[0] == written[1] == written[2]
+    told = [(one["step"], one["replica"]) for one in rows_of(tmp_path / "6") if one["kind"] == "nonfinite"]
+    assert told == [(3, 0), (3, 1)]

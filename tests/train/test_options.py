@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,13 @@ from cases import COPYING, Sums, cell_of, config_of, model_of, rows_of
 from flax import nnx
 
 from rnnjax.cells import CELLS, LSTM, Elman
-from rnnjax.layers import LearnedCarry
+from rnnjax.layers import DropConnect, InputDropout, LearnedCarry, RecurrentDropout
 from rnnjax.probes.omega import value_and_grad_with_omega
 from rnnjax.tasks import Adding, Batch, Windows
 from rnnjax.tasks.base import sum_and_count
 from rnnjax.testing import TOLERANCE, assert_close, random_like
 from rnnjax.train.checkpoint import to_arrays
-from rnnjax.train.config import UsageError
+from rnnjax.train.config import CheckpointConfig, UsageError
 from rnnjax.train.loop import train
 from rnnjax.train.step import NOISE, Learner, root_key, stream
 
@@ -62,6 +63,17 @@ def test_a_batch_in_parts_is_the_whole(x64, cell):
     for got, told in others:
         assert_close(to_arrays(got.params), to_arrays(want.params), CLOSE)
         assert_close(told, want_told, CLOSE)
+
+
+def test_parts_have_the_masks_of_the_whole(x64):
+    task, batches = Sums(), [ragged(seed) for seed in range(2)]
+    layer = InputDropout(RecurrentDropout(DropConnect(Elman(1, 3), 0.3), 0.3), 0.5)
+    model = model_of(layer, task)
+    want, *others = (
+        after(Learner(model, task, config_of(batch_size=6, accumulate=parts, **SGD)), batches)[0] for parts in (1, 2, 3)
+    )
+    for got in others:
+        assert_close(to_arrays(got.params), to_arrays(want.params), CLOSE)
 
 
 def test_windows_in_parts_keep_every_rows_carry(x64):
@@ -261,12 +273,21 @@ def test_minutes_end_a_run_between_calls_with_all_that_an_end_has(tmp_path):
     config, task = config_of(minutes=0.5, steps=100, eval_every=100), Adding(4)
     model = model_of(Elman(2, 3), task, dtype="float32")
     trained = train(model, task, config, tmp_path, clock=Ticking())
-    assert trained.state.step == 4 and trained.stopped is None  # read at 10 s, 20 s and 30 s
-    assert [(row["step"], row["kind"]) for row in rows_of(tmp_path)] == [(2, "train"), (4, "train"), (4, "eval")]
-    more = dataclasses.replace(config, minutes=1.0)  # of which 30 s are over
-    assert train(model, task, more, tmp_path, clock=Ticking()).state.step == 8
-    seconds = [row["seconds"] for row in rows_of(tmp_path, "timing.jsonl") if row["kind"] == "train"]
-    assert seconds == sorted(seconds) and seconds[-1] < 60
+    assert trained.state.step == 6 and trained.stopped is None  # after 10 s, 20 s and 30 s
+    assert [(row["step"], row["kind"]) for row in rows_of(tmp_path)] == [
+        (2, "train"), (4, "train"), (6, "train"), (6, "eval")
+    ]  # fmt: skip
+    assert [row["seconds"] for row in rows_of(tmp_path, "timing.jsonl") if row["kind"] == "train"] == [10, 20, 30]
+    assert train(model, task, config, tmp_path, clock=Ticking()).state.step == 6  # the 30 s are over
+
+
+def test_minutes_count_what_was_trained_before_a_kill(tmp_path):
+    config, task = config_of(minutes=0.5, steps=100, eval_every=100), Adding(4)
+    saving = dataclasses.replace(config, checkpoint=CheckpointConfig(every_steps=2, every_minutes=0))
+    model = model_of(Elman(2, 3), task, dtype="float32")
+    train(model, task, saving, tmp_path, clock=Ticking())
+    shutil.rmtree(tmp_path / "checkpoints" / "latest" / "6")  # as if it had been killed in its third call
+    assert train(model, task, saving, tmp_path, clock=Ticking()).state.step == 6
 
 
 def test_the_second_call_is_profiled(tmp_path):

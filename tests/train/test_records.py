@@ -463,16 +463,16 @@ def test_the_processes_of_one_training_share_a_folder(tmp_path):
 def test_how_a_run_is_carried_out_may_change(tmp_path):
     claim_workdir(tmp_path, asked_by())
     before = contents(tmp_path)
-    changed = asked_by(devices=2, minutes=5.0, profile=True, tensorboard=True, wandb=True)
+    changed = asked_by(devices=2, profile=True, tensorboard=True, wandb=True)
     changed["config"]["train"]["checkpoint"] |= {"every_minutes": 3.0, "signals": ["SIGTERM"], "new": 1}
     changed["config"]["train"]["distributed"]["processes"] = 2
-    assert {name.split(".")[1] for name in HOW} >= {"devices", "minutes", "checkpoint", "distributed"}
+    assert {name.split(".")[1] for name in HOW} >= {"devices", "checkpoint", "distributed"}
     claim_workdir(tmp_path, changed)
     assert contents(tmp_path) == before
     changed["config"]["train"] |= {"seed": 3, "momentum": 0.5, "profiled": True}
     with pytest.raises(UsageError) as error:
         claim_workdir(tmp_path, changed)
-    named = "config.train.momentum (0.9 there, 0.5 here), config.train.seed (0 there, 3 here), config.train.profiled ("
+    named = "config.train.momentum (None there, 0.5 here), config.train.seed (0 there, 3 here), config.train.profiled ("
     assert f"differs in {named}" in str(error.value)
 
 

@@ -136,7 +136,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 folder = pathlib.Path({folder!r})
 def make(cell, seed):
     return model_of(cell, COPYING, seed)
-config = config_of(batch_size=4, steps=4, eval_every=4, weight_noise=0.1, optimizer="sgd")
+config = config_of(batch_size=4, steps=4, eval_every=4, weight_noise=0.1, optimizer="sgd", window=4)
 replicas = make_replicas(make, cell_of({cell!r}, COPYING), config, ReplicasConfig(seeds=2, learning_rate=(0.01, 0.1)))
 for devices in {devices}:
     config.devices = devices

@@ -71,11 +71,12 @@ def test_killed_at_chosen_changes_of_files(tmp_path, never_killed, case):
 
 
 def check_moments(folder, case, never_killed, count):
-    """Kills at seeded moments of lives with 50 saves: half of them at any, half after there is a save to go on from."""
+    """Kills at seeded moments of lives with 50 saves: half of them at any, half after the first save of a life."""
     never_killed(case)  # compiles
     never, expected, cache = never_killed(case, 100)
     rng, given = random.Random(f"{case} {count}"), {"changes": {"steps": 100}}
-    moments = [{"seconds": rng.uniform(0, never.seconds / (1 + late)), "saved": late} for late in (True, False) * count]
+    spans = {True: never.seconds / 5, False: never.seconds}
+    moments = [{"seconds": rng.uniform(0, spans[late]), "saved": late} for late in (True, False) * count]
     return check_killed(folder, case, cache, expected, [(given, moment) for moment in moments[:count]])
 
 

@@ -12,7 +12,7 @@ import threading
 
 import jax
 import pytest
-from resume_case import leaves_behind
+from resume_case import leaves_behind, quick_compilation
 
 from rnnjax.cells import Elman
 from rnnjax.tasks import Adding
@@ -26,11 +26,9 @@ SIGNALS = CheckpointConfig().signals
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These tests compile far more than they compute."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def compiled_once(tmp_path_factory):
+    with quick_compilation(tmp_path_factory.mktemp("compiled")):
+        yield
 
 
 def send(*names):
