@@ -1,6 +1,7 @@
 """A run that is killed at any moment and started again ends with the bits of one that never was."""
 
 import functools
+import itertools
 import random
 import signal
 import subprocess
@@ -44,13 +45,15 @@ def check_same(workdir, expected):
     assert not unfinished, unfinished
 
 
-def check_killed(folder, case, cache, expected, lives):
-    """Runs lives (what `Life` is given, what `live` is) until the last, each run of them to an end that is the same: a
-    kill that comes too late ends a run. Returns (kills, runs that were compared)."""
+def check_killed(folder, case, cache, expected, lives, most=None, **changes):
+    """Runs lives (what `Life` is given, what `live` is) until `most` are killed or none is left, and then one to the
+    end. A kill that comes too late ends a run, which is compared too. Returns (kills, runs that were compared)."""
     kills, runs, went_on = 0, 0, 0
-    for given, until in [*lives, ({**lives[-1][0], "dies": "", "torn": 0}, {})]:
+    for given, until in itertools.chain(lives, [({}, {})]):
+        enough = kills == most
         workdir = folder / str(runs)
-        ended = live(Life(case, workdir, cache=cache, **given), **until)
+        life = Life(case, workdir, cache=cache, changes=changes, **given)
+        ended = live(life) if enough else live(life, **until)
         went_on += "goes on from step" in ended.stderr
         if ended.status == -signal.SIGKILL:
             kills += 1
@@ -58,6 +61,8 @@ def check_killed(folder, case, cache, expected, lives):
         assert ended.status == 0, (given, until, ended.stderr)
         check_same(workdir, expected)
         runs += 1
+        if enough:
+            break
     print(f"{case}: {kills} kills in {runs} runs, {went_on} lives went on from a save, no difference")
     assert went_on
     return kills, runs
@@ -71,25 +76,24 @@ def test_killed_at_chosen_changes_of_files(tmp_path, never_killed, case):
 
 
 def check_moments(folder, case, never_killed, count):
-    """Kills at seeded moments of lives with 50 saves: half of them at any, half after the first save of a life."""
+    """Kills at seeded moments of lives with 50 saves, in turn soon after the first save of a life and anywhere in it.
+    Returns how many."""
     never_killed(case)  # compiles
     never, expected, cache = never_killed(case, 100)
-    rng, given = random.Random(f"{case} {count}"), {"changes": {"steps": 100}}
-    spans = {True: never.seconds / 5, False: never.seconds}
-    moments = [{"seconds": rng.uniform(0, spans[late]), "saved": late} for late in (True, False) * count]
-    return check_killed(folder, case, cache, expected, [(given, moment) for moment in moments[:count]])
+    rng, spans = random.Random(f"{case} {count}"), {True: never.seconds / 10, False: never.seconds}
+    late = [True, False] * 2 * count
+    moments = [({}, {"seconds": rng.uniform(0, spans[one]), "saved": one}) for one in late]
+    return check_killed(folder, case, cache, expected, moments, count, steps=100)[0]
 
 
 def test_killed_at_three_moments_of_the_clock(tmp_path, never_killed):
-    kills, _ = check_moments(tmp_path, "corpus", never_killed, 3)
-    assert kills
+    assert check_moments(tmp_path, "corpus", never_killed, 3) == 3
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_twenty_moments_of_the_clock(tmp_path, never_killed, case):
-    kills, _ = check_moments(tmp_path, case, never_killed, 20)
-    assert kills >= 10
+    assert check_moments(tmp_path, case, never_killed, 20) == 20
 
 
 @pytest.mark.full
