@@ -144,8 +144,8 @@ def get_sweep(name: str) -> list[dict]:
     return product(sweep("cells", [("lstm",)]), chain([{}], *changed))
 
 
-def main(config: Config, workdir: pathlib.Path) -> None:
-    """Trains every cell, checks the laws, and writes the report. What is finished in `workdir` is not done again."""
+def check(config: Config) -> tuple[str, Task, dict[str, Cell]]:
+    """(name of the task, task, cells) of a config. Raises UsageError for one that can't be."""
     check_cells(config.cells)
     validate(config.train)
     for name in ("points", "batch"):
@@ -156,9 +156,24 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     cells = {name: every[name] for name in config.cells}
     for cell in cells.values():
         check_replicas(cell, config.train, config.replicas)
+    trained_on(task, config)
+    given = config.train.init_from
+    if given and not pathlib.Path(given).expanduser().is_dir():
+        raise UsageError(f"--init_from is {given}: there is no such folder")
+    return task_name, task, cells
+
+
+def trained_on(task: Task, config: Config) -> TrainConfig:
+    """config.train with its budget in steps."""
     seeds = range(config.train.seed, config.train.seed + config.replicas.seeds)
+    return with_steps(in_windows(task, config.train), config.train, seeds)
+
+
+def main(config: Config, workdir: pathlib.Path) -> None:
+    """Trains every cell, checks the laws, and writes the report. What is finished in `workdir` is not done again."""
+    task_name, task, cells = check(config)
     asked = to_dict(config)
-    config.train = with_steps(in_windows(task, config.train), config.train, seeds)
+    config.train = trained_on(task, config)
     chance = task.chance  # reads a corpus, before anything is written
     claim_workdir(workdir, {"experiment": "gradient_norms", "task": task_name, "config": asked})
     probed = probed_batch(task, config)

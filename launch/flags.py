@@ -34,7 +34,10 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A module that `python -m` runs and that ends in `rnnjax.train.cli.run(main, get_config, ...)`."""
+    """A module that `python -m` runs and that ends in `rnnjax.train.cli.run(main, get_config, ...)`.
+
+    check: (config), raises UsageError for one that can't be, before anything starts; None where the module has none.
+    """
 
     name: str
     doc: str
@@ -42,6 +45,7 @@ class Experiment:
     variants: tuple[str, ...]
     sweeps: tuple[str, ...]
     get_sweep: Callable[[str], list[Override]] | None
+    check: Callable[[Any], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +141,8 @@ def find_experiment(name: str) -> Experiment:
         if not hasattr(module, needed):
             raise UsageError(f"{name} is no experiment: it has no {needed}")
     sweeps, get_sweep = tuple(getattr(module, "SWEEPS", ())), getattr(module, "get_sweep", None)
-    return Experiment(name, module.__doc__ or name, module.get_config, tuple(module.VARIANTS), sweeps, get_sweep)
+    check = getattr(module, "check", None)
+    return Experiment(name, module.__doc__ or name, module.get_config, tuple(module.VARIANTS), sweeps, get_sweep, check)
 
 
 def _nearest(name: str) -> str:

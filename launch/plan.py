@@ -95,6 +95,8 @@ def _parsed(job: Job, request: Request) -> Any:
     parsed, _ = cli.parse(job.arguments[1:], experiment.get_config, doc=experiment.doc, variants=experiment.variants)
     if isinstance(getattr(parsed.config, "train", None), TrainConfig):
         validate(parsed.config.train)
+    if experiment.check is not None:
+        experiment.check(parsed.config)
     return parsed.config
 
 

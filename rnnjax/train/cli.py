@@ -40,9 +40,9 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from rnnjax.train.config import Leaf, UsageError, check_choice, leaves, read
+from rnnjax.train.config import CheckpointConfig, Leaf, UsageError, check_choice, leaves, read
 from rnnjax.train.devices import start
-from rnnjax.train.signals import RESUME, Interrupted
+from rnnjax.train.signals import RESUME, Interrupted, ending
 
 PRESETS = ("quick", "full")
 HELP = ("h", "?", "help", "helpshort", "helpfull", "helpxml")
@@ -101,9 +101,11 @@ def parse_or_exit(argv: list[str], get_config: Callable, *, doc: str, variants: 
 def call(main: Callable, parsed: Parsed) -> int:
     """Calls `main(config, workdir)`: the exit status. Prints what the user can mend, raises what is a bug."""
     try:
-        if hasattr(parsed.config, "train"):
-            start(parsed.config.train)
-        status = main(parsed.config, parsed.workdir)
+        training = getattr(parsed.config, "train", None)
+        if training is not None:
+            start(training)
+        with ending((CheckpointConfig() if training is None else training.checkpoint).signals):
+            status = main(parsed.config, parsed.workdir)
         return 0 if status is None else status
     except Interrupted as interrupted:
         print(interrupted, file=sys.stderr)

@@ -139,6 +139,9 @@ class _Training:
         saved = restore(self.workdir / "checkpoints", to_arrays((state, state.evaluated)), self._asked())
         self.goes_on = saved is not None
         check_same_everywhere(saved.about["digest"] if saved else "")
+        rows = self.workdir / "metrics.jsonl"
+        if saved is None and is_writer() and rows.exists() and rows.stat().st_size:
+            print(f"{self.name}: there is no save to go on from, starting anew", file=sys.stderr, flush=True)
         if saved is None:
             if self.config.init_from and jax.tree.leaves(state.variables):
                 raise UsageError("--init_from is given, but the model holds more than parameters, which is not saved")

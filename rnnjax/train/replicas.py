@@ -14,6 +14,7 @@ from rnnjax.train.config import ReplicasConfig, TrainConfig, UsageError
 from rnnjax.train.devices import shares_of
 from rnnjax.train.step import Learner, TrainState, root_key
 
+_MOST = 10_000  # each is made one after the other
 OF_THE_CELL = ("gain", "forget_bias")
 """Fields of a cell that only its `init` reads."""
 
@@ -55,11 +56,14 @@ def check_replicas(cell: Cell, config: TrainConfig, replicas: ReplicasConfig) ->
     """Raises UsageError for a list of a field that the cell has not, or that not only its start depends on, for a value
     that is out of range or given twice, and where a batch can't be shared out over the devices."""
     lists, seeds = _lists(replicas)
-    if seeds < 1 or config.seed + seeds > 2**32:
-        raise UsageError(f"--config.replicas.seeds is {seeds}: expected a whole number of at least 1")
+    count = seeds * math.prod(map(len, lists.values()))
+    if seeds < 1 or count > _MOST:
+        raise UsageError(f"--config.replicas.seeds is {seeds}, which makes {count} replicas: expected 1 to {_MOST}")
+    if config.seed + seeds > 2**32:
+        raise UsageError(f"--config.train.seed is {config.seed}: with {seeds} seeds, expected at most {2**32 - seeds}")
     for name, values in lists.items():
         _check(name, values, cell, config)
-    shares_of(seeds * math.prod(map(len, lists.values())), config)
+    shares_of(count, config)
 
 
 def _lists(replicas: ReplicasConfig) -> tuple[dict[str, tuple[float, ...]], int]:

@@ -50,7 +50,12 @@ def test_the_probe_of_a_users_model_runs():
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m experiments.gradient_norms --w")])
 def test_the_commands_parse(command):
-    cli.parse(shlex.split(command)[3:], gradient_norms.get_config, doc="", variants=gradient_norms.VARIANTS)
+    cli.parse(
+        [word for word in shlex.split(command)[3:] if word != "&"],
+        gradient_norms.get_config,
+        doc="",
+        variants=gradient_norms.VARIANTS,
+    )
 
 
 def test_every_study_of_the_table_is_there():
@@ -62,3 +67,7 @@ def test_every_study_of_the_table_is_there():
 def test_the_picture_is_there():
     for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
         assert (pathlib.Path(__file__).parents[2] / path).stat().st_size > 10_000
+
+
+def test_nothing_is_left_to_be_filled_in():
+    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b", re.sub(r"`[^`]*`|```.*?```", "", README, flags=re.DOTALL))

@@ -101,6 +101,10 @@ def test_a_sweep_that_can_not_run_is_refused_and_nothing_written(plan, tmp_path,
             ["--sweep.train.log_every=26"],
             "run log_every=26,seed=0: --config.train.log_every is 26: expected",
         ),
+        (["--sweep.task.length=20,1"], "run length=1,seed=0: length of Adding is 1: expected"),
+        (["--config.cells=gru", "--config.replicas.forget_bias=1"], "run seed=0: .*GRU has no forget_bias"),
+        (["--config.train.window=4"], "run seed=0: --config.train.window is 4: .*reads the last step only"),
+        (["--init_from=nowhere"], "run seed=0: --init_from is nowhere: there is no such folder"),
         (["--config.train.checkpoint.signals=SIGUSR1"], "run seed=0: .*signals is SIGUSR1: it needs SIGTERM"),
     ],
 )
@@ -178,9 +182,9 @@ def test_another_sweep_is_refused_and_the_first_stays(plan, tmp_path, arguments,
 
 def test_how_a_run_is_carried_out_may_differ(plan, tmp_path):
     claim(plan("--sweep.train.seed=0", "--config.train.checkpoint.keep=2", experiment=STUDY))
-    changed = plan("--sweep.train.seed=0", "--config.train.minutes=5", experiment=STUDY)
+    changed = plan("--sweep.train.seed=0", "--config.train.profile=true", experiment=STUDY)
     assert claim(changed) == 0
-    assert read_plan(tmp_path / "sweep").base == {"config.train.minutes": "5"}
+    assert read_plan(tmp_path / "sweep").base == {"config.train.profile": "true"}
 
 
 def test_a_folder_with_files_of_something_else_is_refused_and_left_alone(plan, tmp_path):

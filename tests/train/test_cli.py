@@ -2,6 +2,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -306,6 +307,17 @@ def test_an_interrupt_says_what_is_kept(command, tmp_path):
         130,
         "interrupted: nothing was saved yet\n",
     )
+
+
+def test_a_signal_outside_of_a_training_ends_the_run_to_be_started_again(command, tmp_path):
+    def main(config, workdir):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on")
+
+    before = signal.getsignal(signal.SIGTERM)
+    status, err, *_ = command(f"--workdir={tmp_path}", main=main)
+    assert (status, err) == (75, "SIGTERM: ended outside of a training; the same command goes on from there\n")
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_bug_is_a_bug(command):
