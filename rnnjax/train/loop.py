@@ -174,6 +174,7 @@ class _Training:
         model = self.replicas[0].model
         layer = model.rnn.layer if isinstance(model, SequenceModel) else type(model).__qualname__
         asked = {"config": config, "task": repr(self.task), "model": repr(layer), "replicas": replicas}
+        asked["x64"] = bool(jax.config.jax_enable_x64)
         if isinstance(self.task, CorpusTask):  # the same words may be said of another file
             first = self.task.batch(0, self.config.batch_size, self.config.seed)
             asked["first_batch"] = digest(to_arrays(first), {})
