@@ -118,7 +118,7 @@ class SyntheticWindows(Windows, SyntheticTask):
         count = _count(time, self.steps)
         whole = self.task.draw(key, step // count, batch_size)
         if whole.lengths is None and count * self.steps > time > self.steps:
-            whole = _of_full_length(whole, jnp)
+            whole = of_full_length(whole, jnp)
         return _window(whole, step % count, self.steps, _cut_traced, jnp)
 
 
@@ -173,7 +173,7 @@ class _Order:
         """The wrapped task's batch of that number, with lengths."""
         if self._kept[0] != index:
             batch = self._draw(index)
-            self._kept = index, _of_full_length(batch, np) if batch.lengths is None else batch
+            self._kept = index, of_full_length(batch, np) if batch.lengths is None else batch
         return self._kept[1]
 
     def before(self, count: int) -> int:
@@ -196,8 +196,9 @@ def _count(time: int, steps: int) -> int:
     return max(1, -(-time // steps))
 
 
-def _of_full_length(batch: Batch, numpy: ModuleType) -> Batch:
-    time, rows = batch.mask.shape[:2]
+def of_full_length(batch: Batch, numpy: ModuleType) -> Batch:
+    """The batch with the lengths that it has where none are given, in an array of `numpy`: NumPy or jax.numpy."""
+    time, rows = batch.inputs.shape[:2]
     return batch._replace(lengths=numpy.full(rows, time, numpy.int32))
 
 

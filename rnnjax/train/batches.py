@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnnjax.tasks import Batch
+from rnnjax.tasks.windows import of_full_length
 from rnnjax.train.devices import DATA_AXIS
 
 
@@ -58,7 +59,7 @@ def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a corpus on a new first axis, padded to the longest of them; padding changes no result."""
     time = max(batch.inputs.shape[0] for batch in batches)
     if any(batch.inputs.shape[0] < time for batch in batches):
-        batches = [batch if batch.lengths is not None else _of_full_length(batch) for batch in batches]
+        batches = [batch if batch.lengths is not None else of_full_length(batch, np) for batch in batches]
 
     def pad(leaf):
         return np.pad(leaf, [(0, time - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
@@ -70,7 +71,3 @@ def stack_batches(batches: Sequence[Batch]) -> Batch:
         for batch in batches
     ]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
-
-
-def _of_full_length(batch: Batch) -> Batch:
-    return batch._replace(lengths=np.full(batch.inputs.shape[1], batch.inputs.shape[0], np.int32))

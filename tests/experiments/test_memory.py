@@ -52,7 +52,7 @@ def study(tmp_path_factory):
 
 
 def test_the_study_leaves_what_it_speaks_of(study):
-    assert {path.name for path in study.iterdir()} == FILES | {"parts"}
+    assert {path.name for path in study.iterdir()} == FILES | {"parts", ".lock"}
     found = json.loads((study / "memory.json").read_text())
     assert set(found) == {"machine", "rows", "alone"}
     assert [(row["steps"], row["method"]) for row in found["rows"]] == [

@@ -323,7 +323,13 @@ def test_a_lock_is_seen_from_the_process_that_holds_it_too(tmp_path):
 
 
 def test_which_run_it_is_does_not_depend_on_where_it_writes_and_how_it_is_carried_out():
-    arguments = ["x", "--workdir=a", "--config.train.minutes=3", "--config.train.checkpoint.keep=3", "--config.cells=b"]
+    arguments = [
+        "x",
+        "--workdir=a",
+        "--config.train.profile=yes",
+        "--config.train.checkpoint.keep=3",
+        "--config.cells=b",
+    ]
     assert identity(arguments) == ["--config.cells=b", "x"]
     assert identity(arguments[:-1]) != identity(arguments)
 
