@@ -216,7 +216,7 @@ def test_early_stopping_freezes_the_one_that_it_stops(tmp_path):
 @pytest.mark.parametrize(
     "lists, cell, message",
     [
-        ({"seeds": 0}, LSTM(2, 3), "replicas.seeds is 0: expected a whole number of at least 1"),
+        ({"seeds": 0}, LSTM(2, 3), "replicas.seeds is 0, which makes 0 replicas: expected 1 to"),
         ({"learning_rate": (0.1, 0.2, 0.1)}, LSTM(2, 3), "learning_rate is 0.1,0.2,0.1: each value once is enough"),
         ({"learning_rate": (0.1, 0.0)}, LSTM(2, 3), "learning_rate has 0: expected numbers above 0"),
         ({"clip_norm": (-1.0,)}, LSTM(2, 3), "clip_norm has -1: expected numbers of at least 0"),
