@@ -16,6 +16,7 @@ from rnnjax.nn import SequenceModel
 from rnnjax.tasks import Batch, SyntheticTask
 from rnnjax.testing import assert_close
 from rnnjax.train import loop
+from rnnjax.train.checkpoint import to_arrays
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.nonfinite import describe, not_finite, where_in_time
 from rnnjax.train.replicas import Replica
