@@ -235,13 +235,13 @@ class _Training:
                 lowest = f"lowest {standing.best:.6g} at step {standing.best_step}"
                 self._stop(number, self.step, f"no lower loss in {patience} evaluations: {lowest}")
         if improved.any():
-            self.best = _taken(jnp.asarray(improved), self.state.evaluated, self.best)
+            self.best = _taken(improved, self.state.evaluated, self.best)
             self.best_is_new = True
 
     def _stop(self, number: int, step: int, why: str, *, diverged: bool = False) -> None:
         self.why[number], self.diverged[number] = why, diverged
         self._write(number, step=step, kind="stopped", why=why)
-        marked = self.state.stopped | jnp.asarray(np.arange(len(self.replicas)) == number)
+        marked = to_host(self.state.stopped) | (np.arange(len(self.replicas)) == number)
         self.state = self.state._replace(stopped=place(marked, self.mesh))
 
     def _write(self, number: int, **row: Any) -> None:
