@@ -9,15 +9,13 @@ import dataclasses
 import difflib
 import functools
 import importlib
-import os
 import pathlib
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import app
 
 from rnnjax.train import cli
 from rnnjax.train.config import Leaf, UsageError, check_choice, leaves, read
@@ -76,20 +74,7 @@ class Command:
 
 def run(main: Callable, parse: Callable[[list[str]], tuple[Command, list[str]]]) -> None:
     """Reads the command line, calls `main` and exits with what it returns, or as `rnnjax.train.cli.run` does."""
-    app.run(functools.partial(cli.call, main), flags_parser=functools.partial(_parse_or_exit, parse))
-
-
-def _parse_or_exit(parse: Callable, argv: list[str]) -> Command:
-    try:
-        command, for_absl = parse(argv[1:])
-        flags.FLAGS([argv[0], *for_absl])
-        return command
-    except (UsageError, flags.Error) as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    except BrokenPipeError:  # `--help | head`: nobody reads on, so what is left is flushed to nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+    app.run(functools.partial(cli.call, main), flags_parser=functools.partial(cli.read_or_exit, parse))
 
 
 def parse(arguments: list[str], own: Sequence[Leaf], doc: str) -> tuple[Command, list[str]]:

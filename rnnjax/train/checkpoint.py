@@ -28,7 +28,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import LatestN
 
 from rnnjax.data.safetensors import read_safetensors, write_safetensors
-from rnnjax.train.config import CheckpointConfig, UsageError, differences
+from rnnjax.train.config import CheckpointConfig, UsageError, differences, in_words
 from rnnjax.train.devices import is_writer, to_host
 from rnnjax.train.records import sync
 
@@ -244,9 +244,7 @@ def restore(folder: pathlib.Path, arrays: Mapping[str, np.ndarray], asked: dict[
 
 def _check_same(path: pathlib.Path, asked: dict[str, Any], about: dict[str, Any]) -> None:
     if found := differences({key: about.get(key) for key in asked}, asked):
-        listed = ", ".join(f"{field} ({there!r} there, {here!r} here)" for field, there, here in found[:4])
-        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
-        raise UsageError(f"{path} is of another training: it differs in {listed}{more}; give another --workdir")
+        raise UsageError(f"{path} is of another training: it differs in {in_words(found)}; give another --workdir")
 
 
 def find_parameters(given: str, name: str, like: Any) -> Any:

@@ -84,8 +84,16 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
 
 def parse_or_exit(argv: list[str], get_config: Callable, *, doc: str, variants: tuple[str, ...]) -> Parsed:
     """`parse`, and absl's own flags. Raises SystemExit: 0 after the help, 2 with a usage error on stderr."""
+    return read_or_exit(functools.partial(parse, get_config=get_config, doc=doc, variants=variants), argv)
+
+
+def read_or_exit(parse: Callable[[list[str]], tuple[Any, list[str]]], argv: list[str]) -> Any:
+    """What `parse(arguments)` makes of a command line, whose other arguments absl gets.
+
+    Raises SystemExit as `parse_or_exit` does.
+    """
     try:
-        parsed, for_absl = parse(argv[1:], get_config, doc=doc, variants=variants)
+        parsed, for_absl = parse(argv[1:])
         flags.FLAGS([argv[0], *for_absl])
         if flags.FLAGS["verbosity"].using_default_value:
             absl_logging.set_verbosity(absl_logging.WARNING)  # orbax tells of every file that it writes
@@ -305,6 +313,7 @@ def _help(doc: str, known: dict[str, Leaf], variants: tuple[str, ...]) -> str:
 
 
 def help_entry(leaf: Leaf, start: str, width: int) -> str:
+    """The lines of --help on a flag; start: the flag with its default, width: of the column that it stands in."""
     kind = f"{'tuple of ' if leaf.many else ''}{leaf.type.__name__}{' or none' if leaf.optional else ''}"
     choices = f" (one of {', '.join(map(str, leaf.choices))})" if leaf.choices else ""
     help = f"{kind}: {leaf.help.removesuffix('.')}{choices}" if leaf.help else kind + choices

@@ -410,6 +410,12 @@ def _to_json(value: Any, name: str) -> Any:
     raise TypeError(f"{name} is {value!r}: JSON has no {type(value).__name__}")
 
 
+def in_words(found: list[tuple[str, Any, Any]]) -> str:
+    """The first four of `differences`, "FIELD (a there, b here)", and how many more there are."""
+    listed = ", ".join(f"{field} ({there!r} there, {here!r} here)" for field, there, here in found[:4])
+    return f"{listed} and {len(found) - 4} more" if len(found) > 4 else listed
+
+
 ABSENT = "(absent)"
 """Stands in `differences` for the value of a field that one side lacks."""
 

@@ -126,7 +126,7 @@ class _Training:
             folder, after = self.workdir / "checkpoints", self.step if self.goes_on else -1
             self.checkpoints = stack.enter_context(Checkpoints(folder, self.config.checkpoint, after))
             self.outputs = stack.enter_context(
-                Outputs(self.workdir, self.config, self.name, self._asked(), self.step, keep)
+                Outputs(self.workdir, self.config, self.name, self.asked, self.step, keep)
             )
             self._loop()
         if agree(self.signals.received is not None):  # it came when all was done and saved: who called has to know
@@ -136,7 +136,7 @@ class _Training:
     def _begin(self) -> int:
         """Takes up the newest save, or starts: the bytes of metrics.jsonl that stay."""
         state, keep = first_states(self.learner, self.replicas), 0
-        saved = restore(self.workdir / "checkpoints", to_arrays((state, state.evaluated)), self._asked())
+        saved = restore(self.workdir / "checkpoints", to_arrays((state, state.evaluated)), self.asked)
         self.goes_on = saved is not None
         check_same_everywhere(saved.about["digest"] if saved else "")
         rows = self.workdir / "metrics.jsonl"
@@ -165,7 +165,8 @@ class _Training:
             files.take_up(self.step if self.goes_on else -1, probe, measured)
         return keep
 
-    def _asked(self) -> dict[str, Any]:
+    @functools.cached_property
+    def asked(self) -> dict[str, Any]:
         """What makes it this training and no other."""
         config = to_dict(self.config)
         for name in HOW:
@@ -250,7 +251,7 @@ class _Training:
     def _save(self) -> None:
         self.outputs.sync()
         about = {
-            **self._asked(),
+            **self.asked,
             "standings": [dataclasses.asdict(standing) for standing in self.standings],
             "why": self.why,
             "diverged": self.diverged,

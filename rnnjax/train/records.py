@@ -20,7 +20,7 @@ import tempfile
 import threading
 from typing import Any
 
-from rnnjax.train.config import HOW, UsageError, differences
+from rnnjax.train.config import HOW, UsageError, differences, in_words
 
 _PACKAGES = ("rnnjax", "jax", "jaxlib", "flax", "optax", "numpy")
 _OF_LAUNCHERS = {"run.json", "log.txt"}  # written around a run, before it begins, with the lock .job
@@ -251,9 +251,9 @@ def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UsageError(f"{path} is damaged or not a config that a run wrote: give another --workdir") from None
         if differing := [one for one in found if not _says_how(one[0])]:
-            listed = ", ".join(f"{field} ({there!r} there, {here!r} here)" for field, there, here in differing[:4])
-            more = f" and {len(differing) - 4} more" if len(differing) > 4 else ""
-            raise UsageError(f"{workdir} holds another run: it differs in {listed}{more}; give another --workdir")
+            raise UsageError(
+                f"{workdir} holds another run: it differs in {in_words(differing)}; give another --workdir"
+            )
         return
     hidden = "."  # such as the lock, and what a kill left of a config.json that was being written
     entries = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()

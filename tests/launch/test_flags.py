@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from launch import flags, local, slurm, status
+from rnnjax.train import cli
 from rnnjax.train.config import UsageError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -170,7 +171,7 @@ def test_the_exit_status_of_help_and_of_a_usage_error(module):
 
 def test_the_flags_of_absl_are_checked_too(capsys):
     with pytest.raises(SystemExit) as exit:
-        flags._parse_or_exit(status.parse, ["launch.status", "x", "--verbosity=loud"])
+        cli.read_or_exit(status.parse, ["launch.status", "x", "--verbosity=loud"])
     assert (exit.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
 
 
