@@ -244,7 +244,8 @@ def release_workdirs() -> None:
 
 def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
     path = workdir / "config.json"
-    if path.exists():
+    entries = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()
+    if path.exists():  # asked after the entries were listed: another process may write it, and files after it, meanwhile
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
             found = differences({key: held[key] for key in asked}, json.loads(json.dumps(asked)))
@@ -256,7 +257,6 @@ def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
             )
         return
     hidden = "."  # such as the lock, and what a kill left of a config.json that was being written
-    entries = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()
     foreign = {name for name in entries if not name.startswith(hidden)}
     if foreign - (_OF_LAUNCHERS if ".job" in entries else set()):
         raise UsageError(f"{workdir} holds files but no run (no config.json): give a new or an empty --workdir")

@@ -430,6 +430,19 @@ def test_of_several_that_start_at_once_one_gets_a_new_folder(tmp_path):
     assert all(f"is in use by process {holder.pid}" in told or "by another process" in told for told in refused)
 
 
+def test_a_run_that_begins_while_its_folder_is_looked_at_is_no_foreign_file(tmp_path, monkeypatch):
+    def exists(path):
+        found = there(path)
+        if path.name == "config.json" and not found:
+            write_json(path, ASKED)
+            (tmp_path / "metrics.jsonl").touch()
+        return found
+
+    there = pathlib.Path.exists
+    monkeypatch.setattr(pathlib.Path, "exists", exists)
+    claim_workdir(tmp_path, ASKED)
+
+
 def test_a_run_that_began_just_before_is_seen(tmp_path, monkeypatch):
     def take(path, what):
         write_json(tmp_path / "config.json", {**ASKED, "task": "copy"})
