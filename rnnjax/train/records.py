@@ -245,7 +245,7 @@ def release_workdirs() -> None:
 def _check_workdir(workdir: pathlib.Path, asked: dict[str, Any]) -> None:
     path = workdir / "config.json"
     entries = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()
-    if path.exists():  # asked after the entries were listed: another process may write it, and files after it, meanwhile
+    if path.exists():  # asked after the entries were listed: it, and files after it, may be written meanwhile
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
             found = differences({key: held[key] for key in asked}, json.loads(json.dumps(asked)))
