@@ -16,7 +16,6 @@ import json
 import pathlib
 import sys
 import time
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,6 +24,7 @@ from experiments.common.claims import write_claims
 from experiments.common.curves import QUANTILES, VISIBLE, Curve, quartiles
 from experiments.common.laws import gradient_laws
 from experiments.common.outcomes import adding_claims
+from experiments.common.replicas import best_scores, pooled, typical
 from rnnjax.cell import Cell
 from rnnjax.cells import CELLS
 from rnnjax.report import figures, run_files, tables
@@ -256,29 +256,6 @@ def run_cell(name: str, cell: Cell, task: Task, probed: Batch, config: Config, f
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder / "summary.json", summary)
-
-
-def pooled(norms: np.ndarray, kept: Any = slice(None)) -> np.ndarray:
-    """[D, B], or [R, D, B] of replicas -> [D, R * B] of those that are kept: examples of all replicas are alike."""
-    return norms if norms.ndim == 2 else np.concatenate(list(norms[kept]), axis=1)
-
-
-def best_scores(rows: list[dict], replica: int = 0) -> dict[str, float]:
-    """The test scores of a replica: of the last evaluation or, where there is a validation split, of the one that was
-    best on it."""
-    rows = [row for row in rows if row["kind"] == "eval" and row.get("replica", 0) == replica]
-    valid = {row["step"]: row["loss"] for row in rows if row["split"] == "valid" and row["loss"] is not None}
-    test = {row["step"]: row for row in rows if row["split"] == "test"}
-    if not test:
-        return {}
-    row = test[min(valid, key=valid.get) if valid else max(test)]
-    return {name: value for name, value in row.items() if name not in ("kind", "split", "replica")}
-
-
-def typical(scores: list[dict[str, float]]) -> dict[str, float]:
-    """The scores of the replica with the median loss, of the lower two where there is none in the middle."""
-    held = sorted((score for score in scores if score.get("loss") is not None), key=lambda score: score["loss"])
-    return dict(held[(len(held) - 1) // 2]) if held else {}
 
 
 def gather_norms(workdir: pathlib.Path, cells: tuple[str, ...]) -> None:

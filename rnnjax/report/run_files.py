@@ -93,6 +93,27 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_summary(folder: pathlib.Path) -> dict[str, Any]:
+    """What the summary.json of one model of a comparison holds. Raises ReportError where it is missing or malformed."""
+    return _read_object(folder / "summary.json", {"name": str, "replicas": list})
+
+
+def read_claims(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The claims of a claims.json. Raises ReportError where it is missing or malformed."""
+    return _read_object(path, {"claims": list})["claims"]
+
+
+def seconds_of_training(folder: pathlib.Path) -> float:
+    """The time of training, in all that it was carried out in; 0 where nothing was trained."""
+    rows = read_rows(folder / "timing.jsonl")
+    return float(max((row.get("seconds") or 0.0 for row in rows), default=0.0))
+
+
+def read_norms(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The arrays of a norms.npz: `step` and, by unroll, log10 norms [step, distance, quartile]."""
+    return _read_arrays(path)
+
+
 def _fields(arrays: dict[str, np.ndarray], cell: str) -> dict[str, np.ndarray]:
     owners = {key: key.rpartition(".") for key in arrays}
     return {field: arrays[key] for key, (owner, _, field) in owners.items() if owner == cell and field != "step"}

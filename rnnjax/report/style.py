@@ -1,6 +1,7 @@
 """How every picture looks: colours and dashes of the cells, the frame around the panels."""
 
 import math
+import re
 import textwrap
 from typing import NamedTuple
 
@@ -49,11 +50,24 @@ class CellStyle(NamedTuple):
 
 
 def cell_styles(cells: tuple[str, ...]) -> dict[str, CellStyle]:
-    """{cell: (color, linestyle)}: fixed for the built-in cells, then in the order of `cells`; no pair twice in 20."""
-    styles = {cell: CellStyle(COLORS[cell], DASHES[cell]) for cell in cells if cell in COLORS}
-    for at, cell in enumerate(cell for cell in cells if cell not in COLORS):
-        turn, color = divmod(at, len(OTHER_COLORS))
-        styles[cell] = CellStyle(OTHER_COLORS[color], OTHER_DASHES[(color + turn) % len(OTHER_DASHES)])
+    """{cell: (color, linestyle)}: fixed for the built-in cells, then in the order of `cells`; no pair twice in 20.
+
+    A name that begins with that of a built-in cell, "lstm window 3", has its colour, in other dashes.
+    """
+    styles: dict[str, CellStyle] = {cell: CellStyle(COLORS[cell], DASHES[cell]) for cell in cells if cell in COLORS}
+    others = 0
+    for cell in cells:
+        if cell in COLORS:
+            continue
+        of = re.split(r"[^a-z]", cell, maxsplit=1)[0]
+        if of in COLORS:
+            used = [style.linestyle for style in styles.values() if style.color == COLORS[of]]
+            free = [dashes for dashes in (DASHES[of], *OTHER_DASHES) if dashes not in used]
+            styles[cell] = CellStyle(COLORS[of], free[0] if free else DASHES[of])
+        else:
+            turn, color = divmod(others, len(OTHER_COLORS))
+            styles[cell] = CellStyle(OTHER_COLORS[color], OTHER_DASHES[(color + turn) % len(OTHER_DASHES)])
+            others += 1
     return {cell: styles[cell] for cell in cells}
 
 

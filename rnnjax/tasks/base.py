@@ -18,21 +18,33 @@ before, and starts with the carry that the model ended it with, but for the rows
 `rnnjax.tasks.Windows` makes such a task of one with long sequences.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
+class SourceTarget(NamedTuple):
+    """Inputs of a model that reads one sequence and writes another.
+
+    source [S, B, ...], what is read. target [T, B, ...], what the decoder is fed: the targets one step later, behind
+    the symbol that starts a sequence.
+    """
+
+    source: Any
+    target: Any
+
+
 class Batch(NamedTuple):
     """inputs [T, B, I]; targets and mask [T, B, ...] or, of the last step, [B, ...]; lengths and fresh [B] or None.
 
-    mask holds 1 where a target counts and 0 where it does not. fresh holds 1 where a row starts a new sequence, and 0
+    Inputs of text are whole numbers [T, B] or [T, B, K], those of a model that reads and writes a `SourceTarget`, whose
+    lengths are those of the source. mask holds 1 where a target counts and 0 where it does not. fresh holds 1 where a row starts a new sequence, and 0
     where it goes on with the carry that the row ended with in the update before; None where every row is new.
     """
 
-    inputs: jax.Array
+    inputs: Any
     targets: jax.Array
     mask: jax.Array
     lengths: jax.Array | None = None
@@ -46,6 +58,7 @@ class Task:
     reads_last: the loss reads the output at each example's last valid step only.
     link: the activation that turns outputs into predictions: "identity", "softmax" or "sigmoid".
     unit: of the loss, for axis labels.
+    monitor: the score by which a state is better than another, the lower the better: the loss, or one of the metrics.
     carried: updates go on with the carry of the one before, and batches say by `fresh` in which rows they don't.
     """
 
@@ -54,6 +67,7 @@ class Task:
     reads_last: ClassVar[bool]
     link: ClassVar[str]
     unit: ClassVar[str]
+    monitor: ClassVar[str] = "loss"
     carried: ClassVar[bool] = False
 
     @property
@@ -147,5 +161,5 @@ class CorpusTask(Task):
         raise TypeError(f"{type(self).__name__} has to define batch(step, batch_size, seed)")
 
     def batches(self, split: str, batch_size: int):
-        """Every example of a split once, for evaluation."""
+        """Every example of a split once, for evaluation: whole, or where batches say what is `fresh`, window by window."""
         raise TypeError(f"{type(self).__name__} has to define batches(split, batch_size)")

@@ -90,6 +90,10 @@ class Windows(Task):
         return self.task.unit
 
     @property
+    def monitor(self) -> str:
+        return self.task.monitor
+
+    @property
     def output_bias(self) -> np.ndarray:
         return self.task.output_bias
 

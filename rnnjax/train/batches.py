@@ -57,17 +57,20 @@ def join(leaf: jax.Array) -> jax.Array:
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a corpus on a new first axis, padded to the longest of them; padding changes no result."""
-    time = max(batch.inputs.shape[0] for batch in batches)
-    if any(batch.inputs.shape[0] < time for batch in batches):
-        batches = [batch if batch.lengths is not None else of_full_length(batch, np) for batch in batches]
-
-    def pad(leaf):
-        return np.pad(leaf, [(0, time - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
-
-    padded = [
-        batch._replace(inputs=pad(batch.inputs), targets=pad(batch.targets), mask=pad(batch.mask))
-        if batch.mask.ndim == 2
-        else batch._replace(inputs=pad(batch.inputs))
-        for batch in batches
+    times = [
+        {leaf.shape[0] for leaf in leaves}
+        for leaves in zip(*(jax.tree.leaves(one.inputs) for one in batches), strict=True)
     ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
+    if any(len(found) > 1 for found in times):
+        batches = [batch if batch.lengths is not None else of_full_length(batch, np) for batch in batches]
+    stacked = ("inputs", "targets", "mask") if batches[0].mask.ndim == 2 else ("inputs",)  # those that have time
+    parts = [{name: getattr(batch, name) for name in stacked} for batch in batches]
+    padded = jax.tree.map(lambda *leaves: _pad_alike(leaves), *parts)
+    whole = [batch._replace(**dict.fromkeys(stacked)) for batch in batches]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *whole)._replace(**padded)
+
+
+def _pad_alike(leaves: Sequence[np.ndarray]) -> np.ndarray:
+    """[T, ...] of several T -> [n, longest, ...], with zeros after the end."""
+    time = max(leaf.shape[0] for leaf in leaves)
+    return np.stack([np.pad(leaf, [(0, time - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves])

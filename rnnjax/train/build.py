@@ -8,6 +8,7 @@ from flax import nnx
 
 from rnnjax.cell import Cell
 from rnnjax.cells import CELLS
+from rnnjax.layers import Bidirectional, InputDropout, Layer, Stack
 from rnnjax.nn import SequenceModel
 from rnnjax.tasks import TASKS, Task
 from rnnjax.train.config import UsageError, build, derive
@@ -46,16 +47,50 @@ def make_cell(name: str, config: Any, task: Task) -> Cell:
 
     Raises UsageError where the cell refuses a value, and where it would not fit into memory.
     """
-    options = getattr(config.cell_options, name)
-    hidden_size = config.model.hidden_size if options.hidden_size is None else options.hidden_size
-    if hidden_size > _MOST_HIDDEN:
-        raise UsageError(f"hidden_size of {name} is {hidden_size}: expected at most {_MOST_HIDDEN}")
-    sizes = {"input_size": task.input_size, "hidden_size": hidden_size, "output_size": task.output_size}
+    return sized_cell(name, config, task.input_size, task.output_size)
+
+
+def hidden_size(name: str, config: Any) -> int:
+    """Features of the recurrent state of the cell `name`."""
+    own = getattr(config.cell_options, name).hidden_size
+    return config.model.hidden_size if own is None else own
+
+
+def sized_cell(name: str, config: Any, input_size: int, output_size: int) -> Cell:
+    """`make_cell` for sizes that are not those of a task."""
+    options, hidden = getattr(config.cell_options, name), hidden_size(name, config)
+    if hidden > _MOST_HIDDEN:
+        raise UsageError(f"hidden_size of {name} is {hidden}: expected at most {_MOST_HIDDEN}")
+    sizes = {"input_size": input_size, "hidden_size": hidden, "output_size": output_size}
     fields = {field.name for field in dataclasses.fields(CELLS[name])}
     own = {
         field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name not in _SIZES
     }
     return build(CELLS[name], own, **{size: sizes[size] for size in _SIZES if size in fields})
+
+
+def make_layer(name: str, config: Any, input_size: int, output_size: int) -> Layer:
+    """The layers of the cell `name` that `config.model` (LayersConfig) and `config.cell_options` ask for.
+
+    output_size: that of the model, which a cell that reads out itself (Jordan) has on top; below it is as wide as its
+        hidden state.
+
+    Raises UsageError where cell or layer refuse a value, and where it would not fit into memory.
+    """
+    model = config.model
+    if model.layers < 1:
+        raise UsageError(f"--config.model.layers is {model.layers}: expected at least 1")
+    if not 0 <= model.dropout < 1:
+        raise UsageError(f"--config.model.dropout is {model.dropout}: expected at least 0 and less than 1")
+    layers, features = [], input_size
+    for number in range(model.layers):
+        read_out = output_size if number == model.layers - 1 else hidden_size(name, config)
+        layer = sized_cell(name, config, features, read_out)
+        if number and model.dropout:
+            layer = InputDropout(layer, model.dropout, mask="step")
+        layers.append(Bidirectional(layer, layer) if model.bidirectional else layer)
+        features = layers[-1].output_size
+    return layers[0] if len(layers) == 1 else Stack(tuple(layers))
 
 
 def make_model(cell: Cell, task: Task, seed: int) -> SequenceModel:

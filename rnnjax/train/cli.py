@@ -51,6 +51,7 @@ OWN = (
     Leaf("config", str, help="the variant, or variant:preset"),
     Leaf("preset", str, help="how long the run is", choices=PRESETS),
     Leaf("init_from", str, default="", help="the folder of a finished training, whose best parameters are the start"),
+    Leaf("probe", bool, default=False, help="measure the gradient over time of the study's own models in training"),
     Leaf("debug", bool, default=False, help="show the traceback of every error"),
 )
 FLAG = re.compile(r"--?[A-Za-z?]")  # not -1 nor -.5, which are values
@@ -271,6 +272,10 @@ def _define(config: Any, values: dict[str, Any]) -> Parsed:
         if not hasattr(config, "train"):
             raise UsageError("--init_from is given, but this experiment trains nothing")
         config.train.init_from = init_from
+    if values.pop("probe", False):
+        if not hasattr(getattr(config, "probe", None), "on"):
+            raise UsageError("--probe is given, but this experiment measures what it measures without it")
+        config.probe.on = True
     argv = ["rnnjax"]
     for flag, value in values.items():
         if value is None:  # which ml_collections has no text for

@@ -45,6 +45,30 @@ class ModelConfig:
 
 
 @dataclasses.dataclass
+class LayersConfig(ModelConfig):
+    """layers: how many layers are on top of each other.
+    bidirectional: whether each of them reads from both ends.
+    dropout: the share of features left out in training, anew at every step, of the inputs of every layer and of the
+        outputs of the last.
+    """
+
+    layers: int = 1
+    bidirectional: bool = False
+    dropout: float = 0.0
+
+
+@dataclasses.dataclass
+class GradientConfig:
+    """points: at how many steps of training the gradient over time is measured, evenly spaced in log, beside step 0.
+    batch: examples whose gradients are taken.
+    """
+
+    points: int = 4
+    batch: int = 64  # enough for quartiles that do not jump
+    on: bool = dataclasses.field(default=False, metadata={"flag": False})  # set by --probe
+
+
+@dataclasses.dataclass
 class CheckpointConfig:
     """every_minutes: the longest time between two saves; 0 for none by the clock.
     every_steps: steps between saves, a multiple of steps_per_call; 0 for none by the step.

@@ -1,14 +1,16 @@
 """The scores of a state on the splits of a task, as the model evaluates."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
-from rnnjax.tasks import CorpusTask
-from rnnjax.train.devices import on_mesh, to_host
+from rnnjax.tasks import Batch, CorpusTask
+from rnnjax.train.devices import DATA_AXIS, REPLICA_AXIS, on_mesh, to_host
 from rnnjax.train.step import EVALUATION, Learner, TrainState, root_key, stream
 
 Scores = dict[str, dict[str, float]]
@@ -27,14 +29,28 @@ class Evaluation:
             drawn = [task.sample(stream(root_key(seed), EVALUATION), size) for seed in seeds]
             self._batches = {"test": [jax.tree.map(lambda *leaves: np.stack(leaves), *jax.device_get(drawn))]}
             self._score = jax.jit(on_mesh(learner.score, mesh))
+        rows = PartitionSpec(REPLICA_AXIS, DATA_AXIS) if learner.splits(size) else PartitionSpec(REPLICA_AXIS)
+        specs = ((PartitionSpec(REPLICA_AXIS),) * 2 + (rows,), (PartitionSpec(REPLICA_AXIS), rows))
+        self._score_window = jax.jit(on_mesh(learner.score_window, mesh, shared=1, specs=specs))
+        self._start = jax.jit(on_mesh(functools.partial(learner.initial_carry, rows=size), mesh))
+        """Where all rows of the batches in windows start."""
 
     def __call__(self, state: TrainState) -> list[Scores]:
         found: list[Scores] = [{} for _ in range(state.step.shape[0])]
         for split, batches in self._batches.items():
-            parts = [to_host(self._score(state.evaluated, state.variables, batch)) for batch in batches]
+            parts = to_host(self._parts(state, batches))
             for replica, scores in enumerate(found):
                 scores[split] = {name: _mean([part[name] for part in parts], replica) for name in parts[0]}
         return found
+
+    def _parts(self, state: TrainState, batches: list[Batch]) -> list[dict[str, Any]]:
+        if batches[0].fresh is None:
+            return [self._score(state.evaluated, state.variables, batch) for batch in batches]
+        parts, carry = [], self._start(state.evaluated, state.variables)
+        for batch in batches:
+            part, carry = self._score_window(state.evaluated, state.variables, carry, batch)
+            parts.append(part)
+        return parts
 
 
 def _mean(parts: list[tuple[np.ndarray, np.ndarray]], replica: int) -> float:
@@ -42,16 +58,16 @@ def _mean(parts: list[tuple[np.ndarray, np.ndarray]], replica: int) -> float:
     return total / max(count, 1.0)
 
 
-def monitored(scores: Scores) -> float:
-    """The loss by which a state is better than another: on the validation split where there is one."""
-    return scores.get("valid", scores["test"])["loss"]
+def monitored(scores: Scores, monitor: str = "loss") -> float:
+    """The score by which a state is better than another: on the validation split where there is one."""
+    return scores["valid" if "valid" in scores else "test"][monitor]
 
 
 @dataclasses.dataclass
 class Standing:
     """How a replica stands after its evaluations: what early stopping and the best parameters depend on.
 
-    best: the lowest loss, and best_step where it was; waited: evaluations since; scores: those of the last one.
+    best: the lowest score, and best_step where it was; waited: evaluations since; scores: those of the last one.
     """
 
     best: float = float("inf")
@@ -59,11 +75,11 @@ class Standing:
     waited: int = 0
     scores: Scores = dataclasses.field(default_factory=dict)
 
-    def improves(self, step: int, scores: Scores) -> bool:
+    def improves(self, step: int, scores: Scores, monitor: str = "loss") -> bool:
         """Takes the scores of `step` in; whether they are the best so far."""
-        loss, self.scores = monitored(scores), scores
-        if loss < self.best:
-            self.best, self.best_step, self.waited = loss, step, 0
+        score, self.scores = monitored(scores, monitor), scores
+        if score < self.best:
+            self.best, self.best_step, self.waited = score, step, 0
             return True
         self.waited += 1
         return False

@@ -172,9 +172,8 @@ class _Training:
         for name in HOW:
             del config[name.removeprefix("train.")]
         replicas = [{"label": one.label, "seed": one.seed, **one.traced} for one in self.replicas]
-        model = self.replicas[0].model
-        layer = model.rnn.layer if isinstance(model, SequenceModel) else type(model).__qualname__
-        asked = {"config": config, "task": repr(self.task), "model": repr(layer), "replicas": replicas}
+        asked = {"config": config, "task": repr(self.task), "model": _described(self.replicas[0].model)}
+        asked["replicas"] = replicas
         asked["x64"] = bool(jax.config.jax_enable_x64)
         if isinstance(self.task, CorpusTask):  # the same words may be said of another file
             first = self.task.batch(0, self.config.batch_size, self.config.seed)
@@ -231,10 +230,11 @@ class _Training:
             for split, values in scores.items():
                 self._write(number, step=self.step, kind="eval", split=split, **values)
             standing = self.standings[number]
-            improved[number] = standing.improves(self.step, scores)
+            improved[number] = standing.improves(self.step, scores, self.task.monitor)
             if patience and standing.waited >= patience:
                 lowest = f"lowest {standing.best:.6g} at step {standing.best_step}"
-                self._stop(number, self.step, f"no lower loss in {patience} evaluations: {lowest}")
+                name = self.task.monitor.replace("_", " ")
+                self._stop(number, self.step, f"no lower {name} in {patience} evaluations: {lowest}")
         if improved.any():
             self.best = _taken(improved, self.state.evaluated, self.best)
             self.best_is_new = True
@@ -327,6 +327,20 @@ class _Training:
             )
             for i, standing in enumerate(self.standings)
         ]
+
+
+def _described(model: nnx.Module) -> str:
+    """A model in words that differ where what it computes does: its class, what it is made of, shapes of parameters."""
+    layer = model.rnn.layer if isinstance(model, SequenceModel) else type(model).__qualname__
+    if type(model) is SequenceModel and model.encoder is None:
+        return repr(layer)
+    settings = {
+        name: value
+        for name, value in vars(model).items()
+        if isinstance(value, bool | int | float | str) and name != "deterministic"  # which says whether it trains
+    }
+    shapes = {"/".join(map(str, path)): leaf.shape for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param))}
+    return f"{type(model).__qualname__}({layer!r}, {settings}, {shapes})"
 
 
 @jax.jit

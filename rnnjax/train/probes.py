@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnnjax import probes
-from rnnjax.tasks import Batch, Task
+from rnnjax.tasks import Batch, SourceTarget, Task
 from rnnjax.train.config import UsageError
 from rnnjax.train.records import replacing, sync
 
@@ -72,12 +72,15 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
 
 
 class GradientNorms:
-    """log10 ||dL_b/dcarry_t|| of every example b of one fixed batch, by distance from its last valid step.
+    """log10 ||dL_b/dcarry_t|| of every example b of one fixed batch, by distance from the step of the loss.
 
-    L_b is the loss at the last valid step of example b alone: where a task has a loss at every step, what vanishes
-    would hide behind the losses nearer by. Results stand in `rows`: {unroll: {field: [T, B]}} for each step in
-    `measured`, [R, T, B] of several replicas, "carry" being the norm of all fields together; nan at distances that an
-    example does not have, inf for a gradient that is not finite. Meant for unrolls that read forwards.
+    L_b is the loss of example b at one step alone, the last that counts, and for an unroll that reads backwards the
+    first: where a task has a loss at every step, what vanishes would hide behind the losses nearer by. Of a model that
+    reads one sequence and writes another, an encoder's distances are from the end of the source.
+
+    Results stand in `rows`: {unroll: {field: [T, B]}} for each step in `measured`, [R, T, B] of several replicas,
+    "carry" being the norm of all fields together; nan at distances that an example does not have, inf for a gradient
+    that is not finite. Unrolls that read backwards are those that are called "backward", as in `rnnjax.layers.run`.
     """
 
     def __init__(self, task: Task, batch: Batch, steps: Collection[int]):
@@ -88,16 +91,32 @@ class GradientNorms:
     def inside(self, apply, params):
         """{unroll: {field: [T, B]}}."""
 
-        def loss(params, batch):
-            return last_step_loss(self.task, apply(params, batch), batch)
+        def norms_of(last):
+            def loss(params, batch):
+                return one_step_loss(self.task, apply(params, batch), batch, last=last)
 
-        gradients = probes.carry_gradients(loss)(params, self.batch)
+            return probes.gradient_norms(probes.carry_gradients(loss)(params, self.batch))
+
+        norms = norms_of(last=True)
+        backward = {name for name in norms if _reads_backwards(name)}
+        if backward and not self.task.reads_last:
+            norms |= {name: found for name, found in norms_of(last=False).items() if name in backward}
+        return {name: jax.tree.map(self._by_distance(name), fields) for name, fields in norms.items()}
+
+    def _by_distance(self, name: str) -> Callable[[jax.Array], jax.Array]:
+        first, end, lengths = _places(self.task, self.batch)
+        if isinstance(self.batch.inputs, SourceTarget) and "encoder" in name:
+            first, end = jnp.zeros_like(lengths), lengths
 
         def by_distance(norms):
             norms = jnp.where(jnp.isnan(norms), jnp.inf, norms)  # nan is kept for distances that there are not
-            return probes.by_distance(norms, self.batch.lengths)
+            if not _reads_backwards(name):
+                return probes.by_distance(norms, end)
+            at = first[None] + jnp.arange(norms.shape[0])[:, None]
+            found = jnp.take_along_axis(norms, jnp.minimum(at, norms.shape[0] - 1), axis=0)
+            return jnp.where(at < lengths[None], found, jnp.nan)
 
-        return jax.tree.map(by_distance, probes.gradient_norms(gradients))
+        return by_distance
 
     def host(self, step, values):
         """Keeps the row."""
@@ -105,14 +124,32 @@ class GradientNorms:
         self.rows.append(values)
 
 
-def last_step_loss(task: Task, outputs: jax.Array, batch: Batch) -> jax.Array:
-    """The sum over examples of the loss at each one's last valid step: no example scales another's gradient."""
+def one_step_loss(task: Task, outputs: Any, batch: Batch, *, last: bool = True) -> jax.Array:
+    """The sum over examples of the loss at each one's last (or first) step that counts: no example scales another's
+    gradient."""
     losses = task.loss(outputs, batch)
     if task.reads_last:
         return jnp.sum(jnp.where(batch.mask > 0, losses, 0))
+    first, end, _ = _places(task, batch)
     steps = jnp.arange(losses.shape[0])[:, None]
-    lengths = jnp.full(losses.shape[1], losses.shape[0]) if batch.lengths is None else batch.lengths
-    return jnp.sum(jnp.where(steps == lengths[None] - 1, losses, 0))
+    return jnp.sum(jnp.where((steps == (end - 1 if last else first)[None]) & (batch.mask > 0), losses, 0))
+
+
+def _places(task: Task, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(the first step that counts, the end of those that count, the length), [B] each, of every example."""
+    time, rows = jax.tree.leaves(batch.inputs)[0].shape[:2]
+    lengths = jnp.full(rows, time) if batch.lengths is None else jnp.asarray(batch.lengths)
+    if task.reads_last:
+        return jnp.zeros_like(lengths), lengths, lengths
+    counts = jnp.asarray(batch.mask) > 0
+    any_counts = jnp.any(counts, axis=0)
+    first = jnp.argmax(counts, axis=0)
+    end = counts.shape[0] - jnp.argmax(counts[::-1], axis=0)
+    return jnp.where(any_counts, first, 0), jnp.where(any_counts, end, 0), lengths
+
+
+def _reads_backwards(name: str) -> bool:
+    return name.rpartition("/")[2] == "backward"
 
 
 def log_spaced_steps(steps: int, steps_per_call: int, count: int) -> tuple[int, ...]:

@@ -249,12 +249,34 @@ class Learner:
 
     def score(self, params: Any, variables: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
         """{name: (sum, count)} of the loss and the task's metrics over a batch, to be added up over batches."""
-        splits = self.shares > 1 and batch.mask.shape[-1] % self.shares == 0
+        splits = self.splits(batch.mask.shape[-1])
         batch = own_share(batch) if splits else batch
-        outputs = self.apply(params, variables, batch)
-        scored = {"loss": (self.task.loss(outputs, batch), batch.mask), **self.task.metrics(outputs, batch)}
-        sums = {name: sum_and_count(values, mask) for name, (values, mask) in scored.items()}
+        sums = self._scored(self.apply(params, variables, batch), batch)
         return jax.lax.psum(sums, DATA_AXIS) if splits else sums
+
+    def score_window(self, params: Any, variables: Any, carry: Any, batch: Batch) -> tuple[dict[str, Any], Any]:
+        """(`score` of a window of longer sequences, the carry after it); carry: after the window before, own rows."""
+        splits = self.splits(batch.mask.shape[-1])
+        batch = own_share(batch) if splits else batch
+        model = nnx.merge(self._eval_graph, params, variables, copy=True)
+        start = model.initial_carry(batch.mask.shape[1])
+        began = keep_where(batch.fresh > 0, start, carry)
+        outputs, ended = model.stream(batch.inputs, began, lengths=batch.lengths, rngs=nnx.Rngs(0))
+        ended = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), ended, carry)
+        sums = self._scored(outputs, batch)
+        return jax.lax.psum(sums, DATA_AXIS) if splits else sums, ended
+
+    def initial_carry(self, params: Any, variables: Any, rows: int) -> Any:
+        """Where so many sequences start, leaves [rows, ...]."""
+        return nnx.merge(self._eval_graph, params, variables, copy=True).initial_carry(rows)
+
+    def splits(self, rows: int) -> bool:
+        """Whether a batch of so many rows is scored in shares."""
+        return self.shares > 1 and rows % self.shares == 0
+
+    def _scored(self, outputs: Any, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
+        scored = {"loss": (self.task.loss(outputs, batch), batch.mask), **self.task.metrics(outputs, batch)}
+        return {name: sum_and_count(values, mask) for name, (values, mask) in scored.items()}
 
     @property
     def tensor_names(self) -> list[str]:

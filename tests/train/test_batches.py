@@ -7,7 +7,7 @@ import pytest
 from cases import Sums, config_of
 
 from rnnjax.cells import Elman
-from rnnjax.tasks import Batch
+from rnnjax.tasks import Batch, SourceTarget
 from rnnjax.testing import TOLERANCE, assert_close
 from rnnjax.train.batches import cut, join, own_share, split, stack_batches
 from rnnjax.train.build import make_model
@@ -89,3 +89,17 @@ def test_stacking_leaves_targets_of_the_last_step_as_they_are():
 def test_batches_of_one_length_need_no_lengths():
     batch = Batch(np.ones((3, 2, 1)), np.ones((3, 2, 1)), np.ones((3, 2)))
     assert stack_batches([batch, batch]).lengths is None
+
+
+def test_sources_and_targets_are_padded_each_to_its_longest():
+    def pair(source, target):
+        inputs = SourceTarget(np.full((source, 2), source), np.full((target, 2), target))
+        mask = np.ones((target, 2), np.float32)
+        return Batch(inputs, np.full((target, 2), 7), mask, np.full(2, source, np.int32))
+
+    stacked = stack_batches([pair(3, 5), pair(4, 2)])
+    assert stacked.inputs.source.shape == (2, 4, 2) and stacked.inputs.target.shape == (2, 5, 2)
+    np.testing.assert_array_equal(stacked.inputs.source[:, :, 0], [[3, 3, 3, 0], [4, 4, 4, 4]])
+    np.testing.assert_array_equal(stacked.mask[:, :, 1], [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    np.testing.assert_array_equal(stacked.targets[:, :, 0], [[7, 7, 7, 7, 7], [7, 7, 0, 0, 0]])
+    np.testing.assert_array_equal(stacked.lengths, [[3, 3], [4, 4]])

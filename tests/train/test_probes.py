@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from rnnjax import probes
 from rnnjax.cells import LSTM, Elman, Jordan
-from rnnjax.tasks import Adding, Batch, Copying, Music
+from rnnjax.layers import Bidirectional
+from rnnjax.nn import SequenceModel
+from rnnjax.tasks import Adding, Batch, Copying, CorpusTask, Music
 from rnnjax.testing import assert_close
 from rnnjax.train.build import make_model
 from rnnjax.train.config import TrainConfig
-from rnnjax.train.probes import GradientNorms, last_step_loss, log_spaced_steps
+from rnnjax.train.probes import GradientNorms, log_spaced_steps, one_step_loss
 from rnnjax.train.step import Learner
 
 
@@ -102,16 +105,16 @@ def test_the_loss_probed_is_that_of_each_examples_last_valid_step():
     batch = task.sample(jax.random.key(1), 3)
     outputs = jax.random.normal(jax.random.key(2), (6, 3, 88))
     losses = task.loss(outputs, batch)
-    assert_close(last_step_loss(task, outputs, batch), losses[5, 0] + losses[2, 2], 1e-6)
-    whole = batch._replace(lengths=None)
-    assert_close(last_step_loss(task, outputs, whole), losses[5].sum(), 1e-6)
+    assert_close(one_step_loss(task, outputs, batch), losses[5, 0] + losses[2, 2], 1e-6)
+    whole = batch._replace(lengths=None, mask=jnp.ones((6, 3)))
+    assert_close(one_step_loss(task, outputs, whole), losses[5].sum(), 1e-6)
 
     task = Ragged(6)
     batch = task.sample(jax.random.key(1), 3)
     batch = batch._replace(mask=jnp.array([1.0, 0.0, 1.0]))
     outputs = jnp.array([[0.1], [jnp.nan], [0.3]])
     want = jnp.square(outputs - batch.targets)[jnp.array([0, 2])].sum()
-    assert_close(last_step_loss(task, outputs, batch), want, 1e-6)
+    assert_close(one_step_loss(task, outputs, batch), want, 1e-6)
 
 
 def test_a_gradient_that_is_not_finite_is_no_missing_distance():
@@ -144,3 +147,60 @@ def test_steps_are_evenly_spaced_in_log():
     assert log_spaced_steps(1000, 10, 3) == (0, 10, 100, 1000)
     assert log_spaced_steps(1500, 25, 1) == (0, 1500)
     assert log_spaced_steps(6, 2, 100) == (0, 2, 4, 6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Marks(CorpusTask):
+    """A loss at one marked step of each of two sequences, of 5 steps and of 3."""
+
+    input_size: ClassVar[int] = 2
+    output_size: ClassVar[int] = 1
+    reads_last: ClassVar[bool] = False
+    link: ClassVar[str] = "identity"
+    unit: ClassVar[str] = "squared error"
+
+    def example(self):
+        inputs = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+        mask = np.zeros((5, 2), np.float32)
+        mask[3, 0] = mask[1, 1] = 1
+        return Batch(inputs, np.zeros((5, 2, 1), np.float32), mask, np.array([5, 3], np.int32))
+
+    def loss(self, outputs, batch):
+        return jnp.square(outputs - batch.targets)[..., 0]
+
+
+def test_distances_are_from_the_step_that_counts_in_either_direction():
+    task = Marks()
+    batch = task.example()
+    layer = Bidirectional(Elman(2, 3), Elman(2, 3))
+    model = SequenceModel(layer, 1, rngs=nnx.Rngs(0))
+    learner = Learner(model, task, TrainConfig())
+    state = learner.init(jax.random.key(0))
+
+    def apply(params, batch):
+        return learner.apply(params, state.variables, batch)
+
+    norms = GradientNorms(task, batch, (0,)).inside(apply, state.params)
+    forward, backward = (np.asarray(norms[side]["carry"]) for side in ("forward", "backward"))
+    np.testing.assert_array_equal(np.isfinite(forward), np.arange(5)[:, None] < [4, 2])  # back to the start
+    np.testing.assert_array_equal(np.isfinite(backward), np.arange(5)[:, None] < [2, 2])  # on to the row's end
+    # Each at distance 0 is the head's own derivative, whatever comes before.
+    kernel = np.asarray(model.head.kernel[...])
+    outputs = np.asarray(model(batch.inputs, lengths=batch.lengths))
+    for row, at in enumerate((3, 1)):
+        slope = 2 * outputs[at, row, 0]
+        assert_close(forward[0, row], np.log10(np.linalg.norm(slope * kernel[:3])), 1e-4)
+        assert_close(backward[0, row], np.log10(np.linalg.norm(slope * kernel[3:])), 1e-4)
+
+
+def test_a_row_that_counts_nothing_has_no_distance():
+    task = Marks()
+    batch = task.example()
+    batch.mask[:, 1] = 0
+    model = SequenceModel(Elman(2, 3), 1, rngs=nnx.Rngs(0))
+    learner = Learner(model, task, TrainConfig())
+    state = learner.init(jax.random.key(0))
+    norms = GradientNorms(task, batch, (0,)).inside(
+        lambda params, batch: learner.apply(params, state.variables, batch), state.params
+    )["elman"]["carry"]
+    np.testing.assert_array_equal(np.isnan(norms), [[False, True]] * 4 + [[True, True]])

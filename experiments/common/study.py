@@ -1,0 +1,183 @@
+"""A comparison of models: each is trained in a folder of its own, scored, and told of in one report.
+
+    summaries = run_entries(entries, workdir, config)     trains what is not finished
+    write_study(workdir, Study(...))                      report.md, figures, claims.json, a table on the screen
+
+An entry is finished when its summary.json is there. A run that was killed goes on with the same command.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from experiments.common.curves import quartiles
+from experiments.common.replicas import best_scores, pooled
+from rnnjax.report import run_files
+from rnnjax.tasks import Batch, CorpusTask, Task
+from rnnjax.train.budget import in_windows, with_steps
+from rnnjax.train.build import parameter_count
+from rnnjax.train.config import TrainConfig, UsageError, validate
+from rnnjax.train.loop import NonFiniteError, train
+from rnnjax.train.probes import GradientNorms, log_spaced_steps
+from rnnjax.train.records import replacing, write_json
+from rnnjax.train.replicas import Replica
+from rnnjax.train.step import PROBE, root_key, stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One model of a comparison.
+
+    name: of its folder, and in tables and pictures.
+    make_model: seed -> the model before training.
+    score: of the model with its best parameters, as it evaluates: {score: value}, on the test split; beside the loss
+        and the task's metrics, which are taken down anyway.
+    cell: the recurrent cell that it is built of; "" where there is none, and no gradient over time.
+    """
+
+    name: str
+    task: Task
+    train: TrainConfig
+    make_model: Callable[[int], nnx.Module]
+    score: Callable[[nnx.Module], dict[str, float]] | None = None
+    cell: str = ""
+
+
+def check_entries(entries: Sequence[Entry], config: Any) -> None:
+    """Raises UsageError for a config that can't be trained: before anything is written."""
+    if config.seeds < 1:
+        raise UsageError(f"--config.seeds is {config.seeds}: expected at least 1")
+    for name in ("points", "batch"):
+        if getattr(config.probe, name) < 1:
+            raise UsageError(f"--config.probe.{name} is {getattr(config.probe, name)}: expected at least 1")
+    names = [entry.name for entry in entries]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two models of the comparison are called {twice[0]}: ask for each once")
+    for entry in entries:
+        validate(entry.train)
+
+
+def run_entries(entries: Sequence[Entry], workdir: pathlib.Path, config: Any) -> dict[str, dict[str, Any]]:
+    """Trains every entry with config.seeds seeds from config.train.seed on: {name: what its summary.json holds}.
+
+    With config.probe.on, dL/dcarry_t is measured in training: norms.npz, `UNROLL` [step, distance, quartile].
+    """
+    check_entries(entries, config)
+    for at, entry in enumerate(entries, start=1):
+        folder = workdir / entry.name
+        if (folder / "summary.json").exists():
+            say(f"{at}/{len(entries)} {entry.name}: finished before")
+        else:
+            say(f"{at}/{len(entries)} {entry.name}")
+            _run_entry(entry, folder, config)
+    return {entry.name: run_files.read_summary(workdir / entry.name) for entry in entries}
+
+
+def say(what: str) -> None:
+    """A line of progress."""
+    print(what, file=sys.stderr, flush=True)
+
+
+def _run_entry(entry: Entry, folder: pathlib.Path, config: Any) -> None:
+    seeds = range(entry.train.seed, entry.train.seed + config.seeds)
+    replicas = [Replica(entry.make_model(seed), seed, {}, f"seed={seed}") for seed in seeds]
+    training = with_steps(in_windows(entry.task, entry.train), entry.train, seeds)
+    probes = []
+    if config.probe.on and entry.cell:
+        steps = log_spaced_steps(training.steps, training.steps_per_call, config.probe.points)
+        probes = [GradientNorms(entry.task, probed_batch(entry.task, entry.train.seed, config.probe.batch), steps)]
+    started = time.monotonic()
+    try:
+        trained = train(replicas, entry.task, training, folder, probes=probes, name=entry.name)
+    except NonFiniteError as error:  # a result of the study, and not its end; of several replicas it stops one
+        trained, diverged = [None], str(error)
+    rows = run_files.read_rows(folder / "metrics.jsonl")
+    of_seeds = []
+    for number, (replica, one) in enumerate(zip(replicas, trained, strict=True)):
+        wild = one is None or one.diverged
+        scores = {} if wild else best_scores(rows, number, entry.task.monitor)
+        step = scores.pop("step", None)
+        if not wild and entry.score is not None:
+            scores |= entry.score(with_parameters(replica.model, one.best))
+        stopped = diverged if one is None else one.stopped
+        of_seeds.append({"label": replica.label, "step": step, "scores": scores, "stopped": stopped, "diverged": wild})
+    if probes:
+        _save_norms(folder / "norms.npz", probes[0], of_seeds)
+    summary = {
+        "name": entry.name,
+        "cell": entry.cell,
+        "parameters": parameter_count(replicas[0].model),
+        "steps": training.steps,
+        "seconds": round(run_files.seconds_of_training(folder), 1),
+        "seconds_with_scores": round(time.monotonic() - started, 1),
+        "replicas": of_seeds,
+    }
+    write_json(folder / "summary.json", summary)
+
+
+def with_parameters(model: nnx.Module, params: Any) -> nnx.Module:
+    """A copy of the model with these parameters, as it evaluates."""
+    model = nnx.clone(model)
+    nnx.update(model, params)
+    model.eval()
+    return model
+
+
+def probed_batch(task: Task, seed: int, size: int) -> Batch:
+    """The batch whose gradients are measured: the same at every step."""
+    if isinstance(task, CorpusTask):
+        batch = max(task.batches("valid", size), key=lambda batch: np.sum(batch.mask))
+        return jax.tree.map(jax.numpy.asarray, batch._replace(fresh=None))
+    return task.sample(stream(root_key(seed), PROBE), size)
+
+
+def _save_norms(path: pathlib.Path, probe: GradientNorms, of_seeds: list[dict[str, Any]]) -> None:
+    """`UNROLL` [step, distance, quartile] of log10 norms of the carry, over the examples of all seeds, and `step`."""
+    kept = [number for number, one in enumerate(of_seeds) if not one["diverged"]] or slice(None)
+    curves = {
+        unroll: np.stack([quartiles(pooled(row[unroll]["carry"], kept)) for row in probe.rows])
+        for unroll in probe.rows[0]
+    }
+    with replacing(path) as temporary:
+        np.savez(temporary, step=probe.measured, **{name.replace("/", "."): values for name, values in curves.items()})
+
+
+def values_of(summary: dict[str, Any], score: str) -> list[float]:
+    """The score of every seed that has one."""
+    found = (one["scores"].get(score) for one in summary["replicas"])
+    return [value for value in found if value is not None]
+
+
+def mean_sd(summary: dict[str, Any], score: str) -> tuple[float, float, int]:
+    """(mean, standard deviation, number) over seeds; the deviation of one is nan, as is all of none."""
+    values = values_of(summary, score)
+    mean = statistics.fmean(values) if values else float("nan")
+    return mean, statistics.stdev(values) if len(values) > 1 else float("nan"), len(values)
+
+
+def told(summary: dict[str, Any], score: str, digits: int = 2, factor: float = 1.0) -> str:
+    """ "94.81 +- 0.27", or the value of a single seed; "-" where there is none."""
+    mean, deviation, count = mean_sd(summary, score)
+    if not count:
+        return "-"
+    spread = f" ± {factor * deviation:.{digits}f}" if count > 1 else ""
+    return f"{factor * mean:.{digits}f}{spread}"
+
+
+def applied(model: nnx.Module) -> Callable[[Batch], Any]:
+    """batch -> outputs of a model as it evaluates, compiled once for every shape."""
+    graph, state = nnx.split(model)
+
+    @jax.jit
+    def apply(state, inputs, lengths):
+        return nnx.merge(graph, state)(inputs, lengths=lengths)
+
+    return lambda batch: apply(state, batch.inputs, batch.lengths)

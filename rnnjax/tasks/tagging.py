@@ -1,0 +1,275 @@
+"""Slot filling and chunking: a tag for every word."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnnjax.data import DataError, read_columns, read_jointslu, read_slot_files, to_scheme
+from rnnjax.data.buckets import bucket_ends, epoch_batches, ordered_batches
+from rnnjax.data.locate import locate
+from rnnjax.data.sentences import Sentence
+from rnnjax.tasks.base import Batch, CorpusTask, check_whole, correct, cross_entropy
+from rnnjax.tasks.crf import CRFScores, step_losses, viterbi
+from rnnjax.tasks.travel import SIZES, travel_sentences
+from rnnjax.text import TrigramHashing, Vocabulary
+
+CORPORA = ("travel", "atis", "conll2000", "files")
+ENCODINGS = ("words", "trigrams")
+SPLITS = ("train", "valid", "test")
+_ATIS = {"train": "atis-2.train.w-intent.iob", "valid": "atis-2.dev.w-intent.iob", "test": "atis.test.w-intent.iob"}
+_SLOT_FILES = "test/seq.in"
+_NAMES = {
+    "atis": (f"jointslu/{_ATIS['test']}", _ATIS["test"], f"slotgated/{_SLOT_FILES}", _SLOT_FILES),
+    "conll2000": ("test.txt.gz", "test.txt"),
+    "files": ("test.txt", "test.txt.gz", _SLOT_FILES),
+}
+_HELD_OUT = 1000  # sentences of CoNLL-2000, which has no validation split
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging(CorpusTask):
+    """From the words w_1 .. w_T, the tag of each: a slot in IOB2, or O.
+
+        loss_t = - log softmax(output_t)[tag_t],    in nats; with a CRF the steps' shares of - log p(tags | words)
+
+    Inputs are word ids [T, B], or with trigrams the places of their letter trigrams [T, B, K], -1 where a word has
+    fewer. The vocabulary and the tags are those of the training split. A tag that it has not is never given, so that
+    it is wrong in every score; the loss leaves its place out. What the literature prints is the F1 of chunks, that of
+    `rnnjax.tasks.scores` on `predictions`.
+
+    Sources: travel, generated (`rnnjax.tasks.travel`); atis, Hemphill et al. 1990, the split of 4,478, 500 and 893;
+    conll2000, Tjong Kim Sang, Buchholz 2000, the last 1,000 sentences of the training part held out; files, one's own:
+    a folder with train.txt, valid.txt and test.txt, the first column the word and the last the tag, or with the
+    folders train, valid and test, a seq.in and a seq.out in each.
+
+    Worked example (travel):
+
+        word  i want to arrive Taipei         on November 2nd
+        tag   O O    O  O      B-destination  O  B-date   I-date
+
+    path: the folder of the corpus, or "" for where `rnnjax.data.locate` looks; of no effect for travel.
+    corpus: travel, atis, conll2000 or files.
+    encoding: what a word is to the model: its number in the vocabulary, or its letter trigrams.
+    trigrams: how many places the letter trigrams are hashed to.
+    unknown: the probability with which a word that occurs once in training is taken for an unknown one there.
+    buckets: at most how many lengths the sentences of a split are padded to.
+    """
+
+    path: str = ""
+    corpus: str = dataclasses.field(default="travel", metadata={"choices": CORPORA})
+    encoding: str = dataclasses.field(default="words", metadata={"choices": ENCODINGS})
+    trigrams: int = 4096
+    unknown: float = 0.5
+    buckets: int = 4
+
+    reads_last: ClassVar[bool] = False
+    link: ClassVar[str] = "softmax"
+    unit: ClassVar[str] = "nats a word"
+    monitor: ClassVar[str] = "tag_error"
+
+    def __post_init__(self):
+        check_whole(self, 1, "buckets", "trigrams")
+        for name, choices in (("corpus", CORPORA), ("encoding", ENCODINGS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} of Tagging is {getattr(self, name)!r}: expected one of {', '.join(choices)}")
+        if not 0 <= self.unknown <= 1:
+            raise ValueError(f"unknown of Tagging is {self.unknown!r}: expected a probability, 0 to 1")
+
+    @functools.cached_property
+    def sentences(self) -> dict[str, list[Sentence]]:
+        """{split: sentences}, read at first use. Raises DataError where there is no such corpus."""
+        return read_corpus(self.corpus, self.path)
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of the training split as `normal` has them; 0 is the unknown word."""
+        return Vocabulary.build([normal(sentence.words) for sentence in self.sentences["train"]])
+
+    @functools.cached_property
+    def tags(self) -> Vocabulary:
+        """The tags of the training split."""
+        return Vocabulary.build([sentence.tags for sentence in self.sentences["train"]], other=None)
+
+    @property
+    def input_size(self) -> int:
+        """How many ids there are."""
+        return len(self.vocabulary) if self.encoding == "words" else self.trigrams
+
+    @property
+    def output_size(self) -> int:
+        """How many tags there are."""
+        return len(self.tags)
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """What the model is given for the words, int32 [T] or [T, K]."""
+        if self.encoding == "words":
+            return self.vocabulary.encode(normal(words))
+        return self._hashing.indices(list(words))
+
+    @functools.cached_property
+    def _hashing(self) -> TrigramHashing:
+        return TrigramHashing(self.trigrams)
+
+    @functools.cached_property
+    def _encoded(self) -> dict[str, tuple[list[np.ndarray], list[np.ndarray]]]:
+        """{split: (inputs, tags) of every sentence}; a tag that training has not is -1."""
+        known = {tag: number for number, tag in enumerate(self.tags.words)}
+        return {
+            split: (
+                [self.encode(sentence.words) for sentence in sentences],
+                [np.array([known.get(tag, -1) for tag in sentence.tags], np.int32) for sentence in sentences],
+            )
+            for split, sentences in self.sentences.items()
+        }
+
+    @functools.cached_property
+    def _once(self) -> np.ndarray:
+        """[V], which words occur once in training."""
+        inputs = np.concatenate(self._encoded["train"][0])
+        return np.bincount(inputs, minlength=len(self.vocabulary)) == 1
+
+    @functools.cached_property
+    def chance(self) -> float:
+        """Nats a word on the validation split of guessing each tag's frequency in training, add-one smoothed."""
+        train, valid = (np.concatenate(self._encoded[split][1]) for split in ("train", "valid"))
+        counts = np.bincount(train, minlength=self.output_size) + 1.0
+        return float(-np.log(counts / counts.sum())[valid[valid >= 0]].mean())
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Training batches in one pass over the training split."""
+        return len(ordered_batches(*self._lengths_and_ends("train"), batch_size))
+
+    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
+        """The training batch of `step`, a pure function of its arguments; every epoch sees each sentence once."""
+        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
+        plan = self._plan(batch_size, seed, epoch)
+        batch = self._pad("train", *plan[index], batch_size)
+        if self.encoding == "words" and self.unknown:
+            draws = np.random.default_rng([seed, step]).random(batch.inputs.shape)
+            unknown = self._once[batch.inputs] & (draws < self.unknown)
+            batch = batch._replace(inputs=np.where(unknown, np.int32(0), batch.inputs))
+        return batch
+
+    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
+        """Every sentence of `split` exactly once, in the shapes of its own buckets."""
+        return (self._pad(split, end, indices, batch_size) for end, indices in self._ordered(split, batch_size))
+
+    def predictions(self, split: str, batch_size: int, apply: Any) -> list[list[str]]:
+        """The tags that `apply(batch) -> outputs` gives every sentence of a split, in the order of the corpus."""
+        found: list[list[str]] = [[] for _ in self.sentences[split]]
+        for end, indices in self._ordered(split, batch_size):
+            for index, tags in zip(
+                indices, self._best(apply, self._pad(split, end, indices, batch_size)), strict=False
+            ):
+                found[index] = tags
+        return found
+
+    def tag(self, lines: Sequence[Sequence[str]], apply: Any) -> list[list[str]]:
+        """The tags that `apply(batch) -> outputs` gives the words of every line; a line has one word at least."""
+        inputs = [self.encode(words) for words in lines]
+        lengths = np.array([len(words) for words in lines], np.int32)
+        features = [max(given.shape[1] for given in inputs)] if inputs and inputs[0].ndim > 1 else []
+        ids = np.full((lengths.max(initial=0), len(lines), *features), -1, np.int32)
+        for row, given in enumerate(inputs):
+            ids[(slice(len(given)), row, *map(slice, given.shape[1:]))] = given
+        none = np.zeros(ids.shape[:2], np.int32)
+        return self._best(apply, Batch(ids, none, none.astype(np.float32), lengths))
+
+    def _best(self, apply: Any, batch: Batch) -> list[list[str]]:
+        """The tags of every row of a batch, up to its length."""
+        numbers = np.asarray(best_tags(apply(batch), batch.lengths))
+        return [self.tags.decode(numbers[:length, row]) for row, length in enumerate(batch.lengths)]
+
+    def _ordered(self, split: str, batch_size: int):
+        if split not in SPLITS:
+            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
+        return ordered_batches(*self._lengths_and_ends(split), batch_size)
+
+    @functools.cached_property
+    def _plans(self) -> dict:
+        return {}
+
+    def _plan(self, batch_size: int, seed: int, epoch: int):
+        """The batches of an epoch; those of the last one asked for are kept."""
+        key = batch_size, seed
+        if self._plans.get(key, (None, None))[0] != epoch:
+            plan = epoch_batches(*self._lengths_and_ends("train"), batch_size, seed=seed, epoch=epoch)
+            self._plans[key] = epoch, plan
+        return self._plans[key][1]
+
+    def _lengths_and_ends(self, split: str) -> tuple[np.ndarray, tuple[int, ...]]:
+        lengths = np.array([len(tags) for tags in self._encoded[split][1]])
+        return lengths, bucket_ends(lengths, self.buckets)
+
+    def _pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        inputs, tags = self._encoded[split]
+        lengths = np.zeros(batch_size, np.int32)
+        targets = np.full((end, batch_size), -1, np.int32)
+        if self.encoding == "words":
+            ids = np.zeros((end, batch_size), np.int32)
+        else:
+            ids = np.full((end, batch_size, self._most_trigrams), -1, np.int32)
+        for row, index in enumerate(indices):
+            lengths[row] = len(tags[index])
+            targets[: lengths[row], row] = tags[index]
+            given = inputs[index]
+            ids[(slice(lengths[row]), row, *map(slice, given.shape[1:]))] = given
+        return Batch(ids, np.maximum(targets, 0), (targets >= 0).astype(np.float32), lengths)
+
+    @functools.cached_property
+    def _most_trigrams(self) -> int:
+        return max(given.shape[1] for inputs, _ in self._encoded.values() for given in inputs)
+
+    def loss(self, outputs: Any, batch: Batch) -> jax.Array:
+        """Nats of every step: logits [T, B, tags] or CRFScores -> [T, B]."""
+        if isinstance(outputs, CRFScores):
+            return step_losses(outputs, batch.targets, batch.lengths)
+        return cross_entropy(outputs, batch.targets)
+
+    def metrics(self, outputs, batch):
+        """tag_error [T, B]: 1 where the tag is wrong."""
+        if isinstance(outputs, CRFScores):
+            right = (viterbi(outputs, batch.lengths)[0] == batch.targets).astype(jnp.float32)
+        else:
+            right = correct(outputs, batch.targets)
+        return {"tag_error": (1 - right, batch.mask)}
+
+
+def best_tags(outputs: Any, lengths: jax.Array | None) -> jax.Array:
+    """The numbers of the most probable tags [T, B]: of each step, or with a CRF of the whole sentence."""
+    return viterbi(outputs, lengths)[0] if isinstance(outputs, CRFScores) else jnp.argmax(outputs, -1)
+
+
+def normal(words: Sequence[str]) -> list[str]:
+    """The words in lower case, every digit as 0."""
+    return [re.sub(r"\d", "0", word.lower()) for word in words]
+
+
+def read_corpus(corpus: str, path: str) -> dict[str, list[Sentence]]:
+    """{split: sentences} with tags in IOB2. Raises DataError where a file is missing or malformed."""
+    if corpus == "travel":
+        return {split: list(travel_sentences(split)) for split in SIZES}
+    names = _NAMES[corpus]
+    place = locate(path, names=names, corpus=corpus)
+    if place.name == "seq.in":
+        found = {split: read_slot_files(place.parent.parent / split) for split in SPLITS}
+    elif corpus == "atis":
+        found = {split: read_jointslu(place.parent / name) for split, name in _ATIS.items()}
+    elif corpus == "conll2000":
+        train, test = (read_columns(place.with_name(place.name.replace("test", name))) for name in ("train", "test"))
+        found = {"train": train[:-_HELD_OUT], "valid": train[-_HELD_OUT:], "test": test}
+    else:
+        found = {split: read_columns(place.with_name(place.name.replace("test", split))) for split in SPLITS}
+    for split, sentences in found.items():
+        if not sentences:
+            raise DataError(f"{place.parent}: the {split} split of {corpus} has no sentence\nGet the corpus again.")
+    return {
+        split: [sentence._replace(tags=to_scheme(sentence.tags, "IOB2")) for sentence in sentences]
+        for split, sentences in found.items()
+    }
