@@ -1,17 +1,22 @@
 # make study   sets up .venv if need be and runs the main study on its embedded default
+# make slots   sets it up with what text needs and gives words their slots
 # make test    sets up .venv with the development tools, lints, and runs the tests
 # make test-full  adds the long checks
 
 PYTHON ?= python3
 VENV ?= .venv
 WORKDIR ?= runs/gradient_norms
+SLOTS ?= runs/slot_filling
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 
-.PHONY: study test test-full lint format clean
+.PHONY: study slots test test-full lint format clean
 
 study: $(VENV)/.installed
 	$(BIN)/python -m experiments.gradient_norms --workdir=$(WORKDIR)
+
+slots: $(VENV)/.installed-text
+	$(BIN)/python -m experiments.slot_filling --workdir=$(SLOTS)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not full"
@@ -35,9 +40,13 @@ $(VENV)/.installed: $(SETUP) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	touch $@
 
+$(VENV)/.installed-text: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[text]'
+	touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-dev: $(SETUP) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
-	touch $@ $(VENV)/.installed
+	touch $@ $(VENV)/.installed $(VENV)/.installed-text
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

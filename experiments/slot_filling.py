@@ -20,14 +20,17 @@ both directions; ffn, ffn-w7 read words by themselves.
 import dataclasses
 import math
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from experiments.common.claims import Claim
-from experiments.common.study import Entry, check_entries, mean_sd, run_entries, told, values_of
+from experiments.common.study import Entry, applied, check_entries, mean_sd, run_entries, told, values_of
 from experiments.common.study_report import Study, Table, write_study
 from experiments.common.tagging import FFN, Spec, make_tagger, scores_of
+from rnnjax.answers import Answer, Slots, restored, words_of
 from rnnjax.report.scores import Score, score_points
-from rnnjax.tasks.tagging import Tagging
+from rnnjax.tasks.tagging import TagCodec, Tagging, normal
+from rnnjax.text import Vocabulary
 from rnnjax.train import cli
 from rnnjax.train.build import cell_options, make_task, task_options
 from rnnjax.train.config import GradientConfig, LayersConfig, TrainConfig, UsageError, differences, to_dict
@@ -55,7 +58,7 @@ class Rates:
     """ffn, elman, jordan, lstm, gru, mgu, indrnn: the learning rate of models of this kind."""
 
     ffn: float = 2e-3
-    elman: float = 5e-3
+    elman: float = 6e-3
     jordan: float = 5e-3
     lstm: float = 5e-3
     gru: float = 5e-3
@@ -147,11 +150,33 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     asked = to_dict(config)
     claim_workdir(workdir, {"experiment": "slot_filling", "config": asked})
     entries[0].task.vocabulary.save(workdir / "vocabulary.json")
+    entries[0].task.tags.save(workdir / "tags.json")
     summaries = run_entries(entries, workdir, config)
     claims = travel_claims(entries[0].task, summaries) if config.task.corpus == "travel" else []
     if config.task.corpus == "atis" and as_published(config):
         claims = atis_claims(summaries)
-    write_study(workdir, report(config, entries[0].task, summaries, claims), summaries)
+    study = report(config, entries[0].task, summaries, claims)
+    if config.task.corpus == "travel":
+        tables = [taipei(config, workdir, summaries), *study.tables]
+        study = dataclasses.replace(study, tables=tables, shown=2)
+    write_study(workdir, study, summaries)
+
+
+def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[str], Answer]:
+    """How a trained model answers a line: with a slot for every word."""
+    spec = Spec.of(entry)
+    vocabulary, tags = (Vocabulary.load(workdir / name) for name in ("vocabulary.json", "tags.json"))
+    encoding = "trigrams" if spec.encoding == "trigrams" else config.task.encoding
+    codec = TagCodec(vocabulary, tags, encoding, config.task.trigrams)
+    apply = applied(restored(make_tagger(spec, codec, config, seed=0), workdir / entry))
+
+    def answer(line: str) -> Slots:
+        words, unknown = words_of(line), ()
+        if encoding == "words":
+            unknown = tuple(word for word, known in zip(words, normal(words), strict=True) if known not in vocabulary)
+        return Slots(words, codec.tag([words], apply)[0], unknown)
+
+    return answer
 
 
 def as_published(config: Config) -> bool:
@@ -200,6 +225,22 @@ def travel_claims(task: Tagging, summaries: dict[str, dict]) -> list[Claim]:
             why = "half of the cities are guessed anew" if score == "swap_changes" else "the trigger decides"
             claims.append(Claim(text, why, f">= {least_expected} % of the sentences", least, least >= least_expected))
     return claims
+
+
+LINES = ("please let me {} Taipei on May 2nd", "Taipei is where we {} on May 2nd")
+
+
+def taipei(config: Config, workdir: pathlib.Path, summaries: dict[str, dict]) -> Table:
+    """What every model says of Taipei, with arrive and with leave, before it and after it."""
+    lines = [line.format(verb) for line in LINES for verb in ("arrive", "leave")]
+    rows = []
+    for name in summaries:
+        answer = predictor(config, workdir, name)
+        slots = [answer(line) for line in lines]
+        rows.append((name, *(dict(zip(one.words, one.slots, strict=True))["Taipei"] for one in slots)))
+    header = ("model", "arrive Taipei", "leave Taipei", "Taipei ... arrive", "Taipei ... leave")
+    note = f"The slot of Taipei in {'; '.join(lines)}."
+    return Table("The slot of Taipei", header, rows, note)
 
 
 TARGETS = {

@@ -30,7 +30,7 @@ class Study:
 
     name: the study's, and title: of the report.
     text: paragraphs at its head.
-    tables: the first of them is shown on the screen too.
+    tables: the first `shown` of them are shown on the screen too.
     drawn: {file name without suffix: (figure, caption)}.
     claims: what was judged.
     """
@@ -41,10 +41,11 @@ class Study:
     tables: Sequence[Table]
     drawn: Mapping[str, tuple[Figure, str]]
     claims: Sequence[Claim]
+    shown: int = 1
 
 
 def write_study(workdir: pathlib.Path, study: Study, summaries: Mapping[str, dict[str, Any]]) -> None:
-    """Writes the report into the workdir, with --probe the gradient over time in it, and shows its first table."""
+    """Writes the report into the workdir, with --probe the gradient over time in it, and shows the first tables."""
     seconds = sum(summary["seconds_with_scores"] for summary in summaries.values())
     write_claims(workdir / "claims.json", study.name, study.claims, seconds)
     claims = run_files.read_claims(workdir / "claims.json")
@@ -63,7 +64,8 @@ def write_study(workdir: pathlib.Path, study: Study, summaries: Mapping[str, dic
     parts += ["Every setting and version stands in config.json, the scores of every seed in each model's summary.json."]
     with replacing(workdir / "report.md") as path:
         path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
-    tables.console_table(study.tables[0].header, study.tables[0].rows, study.title)
+    for table in study.tables[: study.shown]:
+        tables.console_table(table.header, table.rows, f"{study.title}: {table.heading.lower()}")
     print(f"{held} of {len(claims)} claims hold; report: {workdir / 'report.md'}")
 
 

@@ -15,7 +15,7 @@ from rnnjax import layers
 from rnnjax.cells import CELLS, Jordan, TeacherForced
 from rnnjax.nn import Embedding, FeedForward, OneHot, Tagger, Trigrams
 from rnnjax.tasks.scores import slot_scores
-from rnnjax.tasks.tagging import Tagging
+from rnnjax.tasks.tagging import TagCodec, Tagging
 from rnnjax.tasks.travel import ARRIVE, LEAVE
 from rnnjax.train.build import make_layer
 from rnnjax.train.config import UsageError
@@ -70,14 +70,16 @@ class Spec:
         return cls(name, base, **found)
 
 
-def make_tagger(spec: Spec, task: Tagging, config: Any, seed: int) -> nnx.Module:
+def make_tagger(spec: Spec, task: Tagging | TagCodec, config: Any, seed: int) -> nnx.Module:
     """The model, its parameters drawn from `seed`. Raises UsageError where it can't be made."""
     rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
+    features = config.model.embedding_size
     if spec.encoding == "onehot":
         encoder = OneHot(task.input_size)
+    elif spec.encoding == "trigrams":
+        encoder = Trigrams(task.input_size, features, rngs=rngs)
     else:
-        of_words = Trigrams if spec.encoding == "trigrams" else Embedding
-        encoder = of_words(task.input_size, config.model.embedding_size, rngs=rngs)
+        encoder = Embedding(task.input_size, features, rngs=rngs)
     shared = {"encoder": encoder, "window": spec.window, "dropout": config.model.dropout, "rngs": rngs}
     if spec.base == FFN:
         return FeedForward(hidden_size=config.model.hidden_size, output_size=task.output_size, **shared)
@@ -183,7 +185,7 @@ def exchanged(task: Tagging, apply: Callable) -> dict[str, float]:
         swapped.append(exchange)
         turned.append([*words[:trigger], opposite[words[trigger]], *words[trigger + 1 :]])
         places.append((city, trigger))
-    before, after, reverse = (task.tag(lines, apply) for lines in (plain, swapped, turned))
+    before, after, reverse = (task.codec.tag(lines, apply) for lines in (plain, swapped, turned))
     moved = [one[city] != two[trigger] for one, two, (city, trigger) in zip(before, after, places, strict=True)]
     other = [one[city] != two[city] for one, two, (city, _) in zip(before, reverse, places, strict=True)]
     return {"swap_changes": 100 * float(np.mean(moved)), "reverse_changes": 100 * float(np.mean(other))}

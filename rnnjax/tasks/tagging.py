@@ -96,25 +96,20 @@ class Tagging(CorpusTask):
         """The tags of the training split."""
         return Vocabulary.build([sentence.tags for sentence in self.sentences["train"]], other=None)
 
+    @functools.cached_property
+    def codec(self) -> "TagCodec":
+        """From words to what the model is given, and from its outputs to tags."""
+        return TagCodec(self.vocabulary, self.tags, self.encoding, self.trigrams)
+
     @property
     def input_size(self) -> int:
         """How many ids there are."""
-        return len(self.vocabulary) if self.encoding == "words" else self.trigrams
+        return self.codec.input_size
 
     @property
     def output_size(self) -> int:
         """How many tags there are."""
-        return len(self.tags)
-
-    def encode(self, words: Sequence[str]) -> np.ndarray:
-        """What the model is given for the words, int32 [T] or [T, K]."""
-        if self.encoding == "words":
-            return self.vocabulary.encode(normal(words))
-        return self._hashing.indices(list(words))
-
-    @functools.cached_property
-    def _hashing(self) -> TrigramHashing:
-        return TrigramHashing(self.trigrams)
+        return self.codec.output_size
 
     @functools.cached_property
     def _encoded(self) -> dict[str, tuple[list[np.ndarray], list[np.ndarray]]]:
@@ -122,7 +117,7 @@ class Tagging(CorpusTask):
         known = {tag: number for number, tag in enumerate(self.tags.words)}
         return {
             split: (
-                [self.encode(sentence.words) for sentence in sentences],
+                [self.codec.encode(sentence.words) for sentence in sentences],
                 [np.array([known.get(tag, -1) for tag in sentence.tags], np.int32) for sentence in sentences],
             )
             for split, sentences in self.sentences.items()
@@ -164,27 +159,10 @@ class Tagging(CorpusTask):
         """The tags that `apply(batch) -> outputs` gives every sentence of a split, in the order of the corpus."""
         found: list[list[str]] = [[] for _ in self.sentences[split]]
         for end, indices in self._ordered(split, batch_size):
-            for index, tags in zip(
-                indices, self._best(apply, self._pad(split, end, indices, batch_size)), strict=False
-            ):
+            batch = self._pad(split, end, indices, batch_size)
+            for index, tags in zip(indices, self.codec.best(apply(batch), batch.lengths), strict=False):
                 found[index] = tags
         return found
-
-    def tag(self, lines: Sequence[Sequence[str]], apply: Any) -> list[list[str]]:
-        """The tags that `apply(batch) -> outputs` gives the words of every line; a line has one word at least."""
-        inputs = [self.encode(words) for words in lines]
-        lengths = np.array([len(words) for words in lines], np.int32)
-        features = [max(given.shape[1] for given in inputs)] if inputs and inputs[0].ndim > 1 else []
-        ids = np.full((lengths.max(initial=0), len(lines), *features), -1, np.int32)
-        for row, given in enumerate(inputs):
-            ids[(slice(len(given)), row, *map(slice, given.shape[1:]))] = given
-        none = np.zeros(ids.shape[:2], np.int32)
-        return self._best(apply, Batch(ids, none, none.astype(np.float32), lengths))
-
-    def _best(self, apply: Any, batch: Batch) -> list[list[str]]:
-        """The tags of every row of a batch, up to its length."""
-        numbers = np.asarray(best_tags(apply(batch), batch.lengths))
-        return [self.tags.decode(numbers[:length, row]) for row, length in enumerate(batch.lengths)]
 
     def _ordered(self, split: str, batch_size: int):
         if split not in SPLITS:
@@ -241,9 +219,51 @@ class Tagging(CorpusTask):
         return {"tag_error": (1 - right, batch.mask)}
 
 
-def best_tags(outputs: Any, lengths: jax.Array | None) -> jax.Array:
-    """The numbers of the most probable tags [T, B]: of each step, or with a CRF of the whole sentence."""
-    return viterbi(outputs, lengths)[0] if isinstance(outputs, CRFScores) else jnp.argmax(outputs, -1)
+@dataclasses.dataclass(frozen=True)
+class TagCodec:
+    """From words to what a model is given, and from its outputs to tags: all that a trained tagger needs of its task.
+
+    vocabulary, tags, encoding, trigrams: as in Tagging.
+    """
+
+    vocabulary: Vocabulary
+    tags: Vocabulary
+    encoding: str
+    trigrams: int
+
+    @property
+    def input_size(self) -> int:
+        """How many ids there are."""
+        return len(self.vocabulary) if self.encoding == "words" else self.trigrams
+
+    @property
+    def output_size(self) -> int:
+        """How many tags there are."""
+        return len(self.tags)
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """int32 [T] or, with trigrams, [T, K]."""
+        if self.encoding == "words":
+            return self.vocabulary.encode(normal(words))
+        return TrigramHashing(self.trigrams).indices(list(words))
+
+    def best(self, outputs: Any, lengths: np.ndarray) -> list[list[str]]:
+        """The most probable tags of every row, up to its length: of each word, or with a CRF of the whole sentence."""
+        best = viterbi(outputs, lengths)[0] if isinstance(outputs, CRFScores) else jnp.argmax(outputs, -1)
+        best = np.asarray(best)
+        return [self.tags.decode(best[:length, row]) for row, length in enumerate(lengths)]
+
+    def tag(self, lines: Sequence[Sequence[str]], apply: Any) -> list[list[str]]:
+        """The tags that `apply(batch) -> outputs` gives the words of every line; a line has one word at least."""
+        inputs = [self.encode(words) for words in lines]
+        lengths = np.array([len(words) for words in lines], np.int32)
+        longest = np.max([given.shape for given in inputs], axis=0)
+        time, *features = (1 << int(size - 1).bit_length() for size in longest)  # few shapes, so few compilations
+        ids = np.full((time, len(lines), *features), -1, np.int32)
+        for row, given in enumerate(inputs):
+            ids[(slice(len(given)), row, *map(slice, given.shape[1:]))] = given
+        none = np.zeros(ids.shape[:2], np.int32)
+        return self.best(apply(Batch(ids, none, none.astype(np.float32), lengths)), lengths)
 
 
 def normal(words: Sequence[str]) -> list[str]:

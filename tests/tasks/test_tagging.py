@@ -38,7 +38,7 @@ def test_vocabulary_and_tags_are_those_of_training(folder):
     assert task.tags.words[0] == "O" and set(task.tags.words) == {"O", "B-city", "I-city", "B-time"}
     assert (task.input_size, task.output_size) == (9, 4)
     assert normal(["Boston", "7:05", "MIXed"]) == ["boston", "0:00", "mixed"]
-    assert task.vocabulary.decode(task.encode(["To", "Oslo", "AT", "9"])) == ["to", "<unk>", "at", "0"]
+    assert task.vocabulary.decode(task.codec.encode(["To", "Oslo", "AT", "9"])) == ["to", "<unk>", "at", "0"]
 
 
 def test_batches_hold_every_sentence_once_and_pads_count_nothing(folder):
@@ -95,12 +95,12 @@ def test_predictions_stand_in_the_order_of_the_corpus(folder):
     for batch_size in (1, 2, 5):
         got = task.predictions("train", batch_size, apply)
         want = [
-            [task.tags.words[number % 4] for number in task.encode(sentence.words)]
+            [task.tags.words[number % 4] for number in task.codec.encode(sentence.words)]
             for sentence in task.sentences["train"]
         ]
         assert got == want
-    assert task.tag([["fly"], ["to", "Boston"]], apply) == [
-        [task.tags.words[number % 4] for number in task.encode(words)] for words in (["fly"], ["to", "Boston"])
+    assert task.codec.tag([["fly"], ["to", "Boston"]], apply) == [
+        [task.tags.words[number % 4] for number in task.codec.encode(words)] for words in (["fly"], ["to", "Boston"])
     ]
 
 
@@ -110,8 +110,21 @@ def test_trigrams_stand_for_any_word(folder):
     want = TrigramHashing(64).indices(["fly", "to", "Boston"])
     np.testing.assert_array_equal(batch.inputs[:3, 0, : want.shape[1]], want)
     assert (batch.inputs[:3, 0, want.shape[1] :] == -1).all() and task.input_size == 64
-    assert task.encode(["Antananarivo"]).shape == (1, 12)
-    assert task.tag([["Antananarivo"], ["to", "Oslo"]], lambda batch: jnp.ones((*batch.inputs.shape[:2], 4)))
+    assert task.codec.encode(["Antananarivo"]).shape == (1, 12)
+    assert task.codec.tag([["Antananarivo"], ["to", "Oslo"]], lambda batch: jnp.ones((*batch.inputs.shape[:2], 4)))
+
+
+def test_lines_of_many_lengths_come_in_few_shapes(folder):
+    task, shapes = task_of(folder), set()
+
+    def apply(batch):
+        shapes.add(batch.inputs.shape)
+        return jnp.eye(4)[np.maximum(batch.inputs, 0) % 4]
+
+    for length in range(1, 40):
+        (tags,) = task.codec.tag([["to"] * length], apply)
+        assert len(tags) == length
+    assert shapes == {(2**power, 1) for power in range(7)}
 
 
 def test_with_a_crf_the_loss_is_that_of_the_sentence_and_the_tags_the_best_path(folder):
