@@ -18,7 +18,7 @@ from rnnjax.tasks.scores import slot_scores
 from rnnjax.tasks.tagging import TagCodec, Tagging
 from rnnjax.tasks.travel import ARRIVE, LEAVE
 from rnnjax.train.build import make_layer
-from rnnjax.train.config import UsageError
+from rnnjax.train.config import LayersConfig, UsageError
 from rnnjax.train.step import INIT, root_key, stream
 
 FFN = "ffn"
@@ -80,16 +80,13 @@ def make_tagger(spec: Spec, task: Tagging | TagCodec, config: Any, seed: int) ->
         encoder = Trigrams(task.input_size, features, rngs=rngs)
     else:
         encoder = Embedding(task.input_size, features, rngs=rngs)
-    shared = {"encoder": encoder, "window": spec.window, "dropout": config.model.dropout, "rngs": rngs}
+    dropout = getattr(config.recipes, spec.base).dropout
+    shared = {"encoder": encoder, "window": spec.window, "dropout": dropout, "rngs": rngs}
     if spec.base == FFN:
         return FeedForward(hidden_size=config.model.hidden_size, output_size=task.output_size, **shared)
-    settings = dataclasses.replace(config.model, bidirectional=spec.bidirectional)
-    layer = make_layer(
-        spec.base,
-        dataclasses.replace(config, model=settings),
-        spec.window * encoder.features,
-        task.output_size,
-    )
+    model = LayersConfig(config.model.hidden_size, config.model.layers, spec.bidirectional, dropout)
+    settings = dataclasses.replace(config, model=model)
+    layer = make_layer(spec.base, settings, spec.window * encoder.features, task.output_size)
     return Tagger(layer, task.output_size, crf=spec.crf, **shared)
 
 
