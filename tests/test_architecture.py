@@ -16,6 +16,7 @@ ORDER = (
     "layers",
     "probes",
     "data",
+    "text",
     "tasks",
     "nn",
     "interop",

@@ -14,8 +14,9 @@ from rnnjax.layers import Bidirectional
 from rnnjax.nn import Embedding, Seq2Seq
 from rnnjax.report.attention import Look
 from rnnjax.tasks import Batch
+from rnnjax.tasks.pair_codec import STOP, PairCodec
 from rnnjax.tasks.text_scores import bleu, edits, error_rate, share_wrong
-from rnnjax.tasks.translation import STOP, Translation
+from rnnjax.tasks.translation import Translation
 from rnnjax.train.build import sized_cell
 from rnnjax.train.config import UsageError
 from rnnjax.train.records import replacing
@@ -54,7 +55,7 @@ class Spec:
         return cls(name, cell, attention, "bi" in more, "reversed" in more)
 
 
-def make_translator(spec: Spec, task: Translation, config: Any, seed: int) -> Seq2Seq:
+def make_translator(spec: Spec, task: Translation | PairCodec, config: Any, seed: int) -> Seq2Seq:
     """The model, its parameters drawn from `seed`. Raises UsageError where it can't be made."""
     rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
     features = config.model.embedding_size
@@ -84,8 +85,8 @@ def scores_of(task: Translation, config: Any, folder: pathlib.Path) -> Callable[
                 batch.inputs.source,
                 lengths=batch.lengths,
                 size=config.beam,
-                start=task.start,
-                stop=task.stop,
+                start=task.codec.start,
+                stop=task.codec.stop,
                 max_length=task.longest,
             )
             return found.symbols[..., 0], found.lengths[:, 0]
@@ -99,8 +100,8 @@ def scores_of(task: Translation, config: Any, folder: pathlib.Path) -> Callable[
 
 
 def scores(task: Translation, written: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    """accuracy, on the whole test split, its `shortest` and its `longest` quarter, and `at_N` for groups of lengths up
-    to N; error, edits a symbol, and wrong, sequences with one.
+    """accuracy, on the whole test split, its `shortest` and its `longest` quarter, and `at_N` for groups of
+    mean length N; error, edits a symbol, and wrong, sequences with one.
 
     A source is counted once, whatever it has of targets, by the closest. accuracy is BLEU where words are written, else
     100 - error.
@@ -118,14 +119,15 @@ def scores(task: Translation, written: Sequence[tuple[str, ...]]) -> dict[str, f
             return 100 - error_rate(counted[places])
         at = first[places]
         targets = [task.pairs["test"][i].target for i in at]
-        return bleu([task.text(target) for target in targets], [task.text(written[i]) for i in at])
+        return bleu([task.codec.text(target) for target in targets], [task.codec.text(written[i]) for i in at])
 
     found = {"accuracy": accuracy(np.arange(len(first))), "error": error_rate(counted), "wrong": share_wrong(counted)}
     found |= {"shortest": accuracy(order[:quarter]), "longest": accuracy(order[-quarter:])}
     lengths = np.array([len(sources[at]) for at in first])
     ends = np.unique(np.quantile(lengths, np.arange(1, BINS + 1) / BINS, method="inverted_cdf"))
     groups = np.searchsorted(ends, lengths)
-    return found | {f"at_{end}": accuracy(np.flatnonzero(groups == i)) for i, end in enumerate(ends)}
+    members = [np.flatnonzero(groups == i) for i in range(len(ends))]
+    return found | {f"at_{lengths[at].mean():.2f}": accuracy(at) for at in members}
 
 
 def in_words(task: Translation) -> bool:
@@ -139,14 +141,14 @@ def save_looks(path: pathlib.Path, task: Translation, model: Seq2Seq) -> None:
     places = np.linspace(0.5, 0.95, LOOKS) * (len(order) - 1)
     chosen = [task.pairs["test"][order[int(place)]].source for place in places]
     lines = [source[::-1] if task.reverse_source else source for source in chosen]  # as `read` takes them
-    source, lengths = task.read(lines)
-    found = model.greedy(source, lengths=lengths, start=task.start, stop=task.stop, max_length=task.longest)
+    source, lengths = task.codec.read(lines)
+    found = model.greedy(source, lengths=lengths, start=task.codec.start, stop=task.codec.stop, max_length=task.longest)
     looks, arrays = [], {}
     for row, symbols in enumerate(chosen):
         count = int(found.lengths[row])
         ids = np.asarray(found.symbols)[:count, row]
         ended = count < task.longest
-        looks.append({"read": symbols, "written": [*task.target_vocabulary.decode(ids), *[STOP] * ended]})
+        looks.append({"read": symbols, "written": [*task.codec.target.decode(ids), *[STOP] * ended]})
         arrays[f"weights_{row}"] = np.asarray(found.weights)[: count + ended, row, : len(symbols)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:

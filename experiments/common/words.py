@@ -1,5 +1,6 @@
 """What is measured of words without training: one-hot distances, trigram collisions, lookup against product."""
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +13,25 @@ from flax import nnx
 from experiments.common.timing import interleaved
 from rnnjax.data import DataError, locate, read_cmudict
 from rnnjax.nn import Embedding
+from rnnjax.tasks import SkipGram
 from rnnjax.text import TrigramHashing, one_hot
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffled(SkipGram):
+    """`SkipGram` on the same words in a random order: what is learned of their company is gone."""
+
+    @functools.cached_property
+    def sentences(self) -> dict[str, list[tuple[str, ...]]]:
+        """{split: sentences} of the same lengths."""
+        found = super().sentences
+        every = [word for sentences in found.values() for words in sentences for word in words]
+        order = np.random.Generator(np.random.Philox(key=0)).permutation(len(every))
+        words = iter([every[at] for at in order])
+        return {
+            split: [tuple(next(words) for _ in sentence) for sentence in sentences]
+            for split, sentences in found.items()
+        }
 
 
 def one_hot_distances(size: int) -> tuple[float, float]:
@@ -49,14 +68,13 @@ def time_lookup(sizes: Iterable[int], features: int, count: int, rounds: int) ->
 
 
 def _time_lookup(size: int, features: int, count: int, rounds: int) -> dict[str, Any]:
-    encoder = Embedding(size, features, rngs=nnx.Rngs(0))
-    graph, state = nnx.split(encoder)
+    table = Embedding(size, features, rngs=nnx.Rngs(0)).table[...]
     ids = jnp.asarray(np.random.default_rng(0).integers(0, size, count), jnp.int32)
     multiply = functools.partial(jnp.matmul, precision="highest")
 
     @jax.jit
-    def lookup(state, ids):
-        return nnx.merge(graph, state)(ids)
+    def lookup(table, ids):
+        return Embedding(size, features, vectors=table)(ids)
 
     @jax.jit
     def product(table, vectors):
@@ -66,9 +84,9 @@ def _time_lookup(size: int, features: int, count: int, rounds: int) -> dict[str,
     def both(table, ids):
         return multiply(jax.nn.one_hot(ids, size, dtype=table.dtype), table)
 
-    table, vectors = encoder.table[...], jnp.asarray(one_hot(ids, size))
+    vectors = jnp.asarray(one_hot(ids, size))
     ways = {
-        "lookup": lambda: lookup(state, ids),
+        "lookup": lambda: lookup(table, ids),
         "product": lambda: product(table, vectors),
         "both": lambda: both(table, ids),
     }

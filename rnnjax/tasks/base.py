@@ -24,6 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+SPLITS = ("train", "valid", "test")
+"""Of a corpus."""
+
 
 class SourceTarget(NamedTuple):
     """Inputs of a model that reads one sequence and writes another.
@@ -40,8 +43,9 @@ class Batch(NamedTuple):
     """inputs [T, B, I]; targets and mask [T, B, ...] or, of the last step, [B, ...]; lengths and fresh [B] or None.
 
     Inputs of text are whole numbers [T, B] or [T, B, K], those of a model that reads and writes a `SourceTarget`, whose
-    lengths are those of the source. mask holds 1 where a target counts and 0 where it does not. fresh holds 1 where a row starts a new sequence, and 0
-    where it goes on with the carry that the row ended with in the update before; None where every row is new.
+    lengths are those of the source. mask holds 1 where a target counts and 0 where it does not. fresh holds 1 where a
+    row starts a new sequence, and 0 where it goes on with the carry that the row ended with in the update before; None
+    where every row is new.
     """
 
     inputs: Any
@@ -161,5 +165,5 @@ class CorpusTask(Task):
         raise TypeError(f"{type(self).__name__} has to define batch(step, batch_size, seed)")
 
     def batches(self, split: str, batch_size: int):
-        """Every example of a split once, for evaluation: whole, or where batches say what is `fresh`, window by window."""
+        """Every example of a split once, for evaluation: whole, or in windows where batches say what is `fresh`."""
         raise TypeError(f"{type(self).__name__} has to define batches(split, batch_size)")

@@ -2,21 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnnjax.data.buckets import bucket_ends, epoch_batches, ordered_batches
 from rnnjax.data.locate import locate
-from rnnjax.data.pianoroll import CORPORA, KEYS, SPLITS, read_pianoroll
-from rnnjax.tasks.base import Batch, CorpusTask, check_whole, widen
+from rnnjax.data.pianoroll import CORPORA, KEYS, read_pianoroll
+from rnnjax.tasks.base import Batch, check_whole, widen
+from rnnjax.tasks.bucketed import BucketedTask
 
 
 @dataclasses.dataclass(frozen=True)
-class Music(CorpusTask):
+class Music(BucketedTask):
     """From v_1 .. v_{t-1} in {0, 1}^88, the probabilities p_t of the keys at t; v_1 is guessed too, from 0.
 
         loss_t = - sum_k v_tk log p_tk + (1 - v_tk) log(1 - p_tk),    p_t = sigmoid(output_t),    in nats
@@ -26,9 +25,6 @@ class Music(CorpusTask):
     Boulanger-Lewandowski, Bengio, Vincent 2012, "Modeling temporal dependencies in high-dimensional
     sequences"; Chung et al. 2014, "Empirical evaluation of gated recurrent neural networks on sequence
     modeling".
-
-    Batches come in the few shapes of `rnnjax.data.buckets`, as numpy arrays; rows that fill one up have
-    length 0.
 
     Worked example, a chord held for two steps, then silence (keys by number):
 
@@ -78,33 +74,12 @@ class Music(CorpusTask):
         frequency = np.concatenate(self.rolls["valid"]).mean(0)
         return float(-np.sum(frequency * np.log(p) + (1 - frequency) * np.log1p(-p)))
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Training batches in one pass over the training split."""
-        return len(ordered_batches(*self._lengths_and_ends("train"), _positive(batch_size)))
+    def lengths(self, split: str) -> np.ndarray:
+        """[n], the steps of every piece."""
+        return np.array([len(roll) for roll in self.rolls[split]])
 
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1.
-
-        Every epoch of `steps_per_epoch` batches sees each training sequence exactly once.
-        """
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
-        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
-        plan = epoch_batches(*self._lengths_and_ends("train"), batch_size, seed=seed, epoch=epoch)
-        return self._pad("train", *plan[index], batch_size)
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Every sequence of `split` (train, valid, test) exactly once, in the shapes of its own buckets."""
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        plan = ordered_batches(*self._lengths_and_ends(split), _positive(batch_size))
-        return (self._pad(split, end, indices, batch_size) for end, indices in plan)
-
-    def _lengths_and_ends(self, split: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        lengths = np.array([len(roll) for roll in self.rolls[split]])
-        return lengths, bucket_ends(lengths, self.buckets)
-
-    def _pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+    def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        """The batch of these pieces."""
         inputs = np.zeros((end, batch_size, KEYS), np.float32)
         targets, lengths = np.zeros_like(inputs), np.zeros(batch_size, np.int32)
         for row, index in enumerate(indices):
@@ -129,9 +104,3 @@ class Music(CorpusTask):
         both, either = jnp.sum(guessed & sounding, -1), jnp.sum(guessed | sounding, -1)
         ratio = jnp.where(either > 0, both / jnp.maximum(either, 1), 1.0)
         return {"frame_accuracy": (ratio, batch.mask)}
-
-
-def _positive(batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
-    return batch_size

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -11,17 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnnjax.data import DataError, read_columns, read_jointslu, read_slot_files, to_scheme
-from rnnjax.data.buckets import bucket_ends, epoch_batches, ordered_batches
 from rnnjax.data.locate import locate
 from rnnjax.data.sentences import Sentence
-from rnnjax.tasks.base import Batch, CorpusTask, check_whole, correct, cross_entropy
+from rnnjax.tasks.base import SPLITS, Batch, check_whole, correct, cross_entropy
+from rnnjax.tasks.bucketed import BucketedTask, hide, pad_ids, round_up
 from rnnjax.tasks.crf import CRFScores, step_losses, viterbi
 from rnnjax.tasks.travel import SIZES, travel_sentences
 from rnnjax.text import TrigramHashing, Vocabulary
 
 CORPORA = ("travel", "atis", "conll2000", "files")
 ENCODINGS = ("words", "trigrams")
-SPLITS = ("train", "valid", "test")
 _ATIS = {"train": "atis-2.train.w-intent.iob", "valid": "atis-2.dev.w-intent.iob", "test": "atis.test.w-intent.iob"}
 _SLOT_FILES = "test/seq.in"
 _NAMES = {
@@ -33,7 +32,7 @@ _HELD_OUT = 1000  # sentences of CoNLL-2000, which has no validation split
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(CorpusTask):
+class Tagging(BucketedTask):
     """From the words w_1 .. w_T, the tag of each: a slot in IOB2, or O.
 
         loss_t = - log softmax(output_t)[tag_t],    in nats; with a CRF the steps' shares of - log p(tags | words)
@@ -136,73 +135,39 @@ class Tagging(CorpusTask):
         counts = np.bincount(train, minlength=self.output_size) + 1.0
         return float(-np.log(counts / counts.sum())[valid[valid >= 0]].mean())
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Training batches in one pass over the training split."""
-        return len(ordered_batches(*self._lengths_and_ends("train"), batch_size))
-
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of `step`, a pure function of its arguments; every epoch sees each sentence once."""
-        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
-        plan = self._plan(batch_size, seed, epoch)
-        batch = self._pad("train", *plan[index], batch_size)
-        if self.encoding == "words" and self.unknown:
-            draws = np.random.default_rng([seed, step]).random(batch.inputs.shape)
-            unknown = self._once[batch.inputs] & (draws < self.unknown)
-            batch = batch._replace(inputs=np.where(unknown, np.int32(0), batch.inputs))
-        return batch
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Every sentence of `split` exactly once, in the shapes of its own buckets."""
-        return (self._pad(split, end, indices, batch_size) for end, indices in self._ordered(split, batch_size))
+        """The training batch of `step`, a pure function of its arguments."""
+        batch = super().batch(step, batch_size, seed)
+        if self.encoding == "trigrams" or not self.unknown:
+            return batch
+        return batch._replace(inputs=hide(batch.inputs, self._once, self.unknown, step, seed))
 
     def predictions(self, split: str, batch_size: int, apply: Any) -> list[list[str]]:
         """The tags that `apply(batch) -> outputs` gives every sentence of a split, in the order of the corpus."""
         found: list[list[str]] = [[] for _ in self.sentences[split]]
-        for end, indices in self._ordered(split, batch_size):
-            batch = self._pad(split, end, indices, batch_size)
+        for end, indices in self.ordered(split, batch_size):
+            batch = self.pad(split, end, indices, batch_size)
             for index, tags in zip(indices, self.codec.best(apply(batch), batch.lengths), strict=False):
                 found[index] = tags
         return found
 
-    def _ordered(self, split: str, batch_size: int):
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        return ordered_batches(*self._lengths_and_ends(split), batch_size)
+    def lengths(self, split: str) -> np.ndarray:
+        """[n], the words of every sentence."""
+        return np.array([len(tags) for tags in self._encoded[split][1]])
 
-    @functools.cached_property
-    def _plans(self) -> dict:
-        return {}
-
-    def _plan(self, batch_size: int, seed: int, epoch: int):
-        """The batches of an epoch; those of the last one asked for are kept."""
-        key = batch_size, seed
-        if self._plans.get(key, (None, None))[0] != epoch:
-            plan = epoch_batches(*self._lengths_and_ends("train"), batch_size, seed=seed, epoch=epoch)
-            self._plans[key] = epoch, plan
-        return self._plans[key][1]
-
-    def _lengths_and_ends(self, split: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        lengths = np.array([len(tags) for tags in self._encoded[split][1]])
-        return lengths, bucket_ends(lengths, self.buckets)
-
-    def _pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+    def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        """The batch of these sentences."""
         inputs, tags = self._encoded[split]
-        lengths = np.zeros(batch_size, np.int32)
-        targets = np.full((end, batch_size), -1, np.int32)
-        if self.encoding == "words":
-            ids = np.zeros((end, batch_size), np.int32)
-        else:
-            ids = np.full((end, batch_size, self._most_trigrams), -1, np.int32)
-        for row, index in enumerate(indices):
-            lengths[row] = len(tags[index])
-            targets[: lengths[row], row] = tags[index]
-            given = inputs[index]
-            ids[(slice(lengths[row]), row, *map(slice, given.shape[1:]))] = given
+        ids, lengths = pad_ids([inputs[index] for index in indices], end, batch_size, *self._nothing_and_width)
+        targets, _ = pad_ids([tags[index] for index in indices], end, batch_size, -1)
         return Batch(ids, np.maximum(targets, 0), (targets >= 0).astype(np.float32), lengths)
 
     @functools.cached_property
-    def _most_trigrams(self) -> int:
-        return max(given.shape[1] for inputs, _ in self._encoded.values() for given in inputs)
+    def _nothing_and_width(self) -> tuple[int, int]:
+        """(what stands in a pad, the most trigrams of a word)."""
+        if self.encoding == "words":
+            return 0, 0
+        return -1, max(given.shape[1] for inputs, _ in self._encoded.values() for given in inputs)
 
     def loss(self, outputs: Any, batch: Batch) -> jax.Array:
         """Nats of every step: logits [T, B, tags] or CRFScores -> [T, B]."""
@@ -256,12 +221,9 @@ class TagCodec:
     def tag(self, lines: Sequence[Sequence[str]], apply: Any) -> list[list[str]]:
         """The tags that `apply(batch) -> outputs` gives the words of every line; a line has one word at least."""
         inputs = [self.encode(words) for words in lines]
-        lengths = np.array([len(words) for words in lines], np.int32)
-        longest = np.max([given.shape for given in inputs], axis=0)
-        time, *features = (1 << int(size - 1).bit_length() for size in longest)  # few shapes, so few compilations
-        ids = np.full((time, len(lines), *features), -1, np.int32)
-        for row, given in enumerate(inputs):
-            ids[(slice(len(given)), row, *map(slice, given.shape[1:]))] = given
+        time = max(len(words) for words in lines)
+        width = round_up(max(given.shape[1] for given in inputs)) if self.encoding == "trigrams" else 0
+        ids, lengths = pad_ids(inputs, round_up(time), len(lines), -1, width)
         none = np.zeros(ids.shape[:2], np.int32)
         return self.best(apply(Batch(ids, none, none.astype(np.float32), lengths)), lengths)
 

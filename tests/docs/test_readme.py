@@ -8,7 +8,7 @@ import sys
 import jax
 import pytest
 
-from experiments import gradient_norms
+from experiments import gradient_norms, slot_filling
 from rnnjax.cells import CELLS
 from rnnjax.testing import check_cell
 from rnnjax.train import cli
@@ -46,6 +46,19 @@ def test_the_probe_of_a_users_model_runs():
     exec(BLOCKS["Your own model"], names)
     assert names["norms"]["carry"].shape == (50, 8)
     assert jax.numpy.isfinite(names["nats_a_step"]).all()
+
+
+def test_the_tagger_of_a_user_runs():
+    names = {}
+    exec(BLOCKS["Words in, slots out"], names)
+    assert jax.numpy.isfinite(names["loss"]) and set(names["through_time"]) == {"forward", "backward"}
+
+
+def test_the_slot_filling_command_parses():
+    (command,) = [one for one in COMMANDS if one.startswith("python -m experiments.slot_filling")]
+    arguments = shlex.split(command)[3:]
+    parsed, _ = cli.parse(arguments, slot_filling.get_config, doc="", variants=slot_filling.VARIANTS)
+    assert parsed.config.models == ("lstm-w3", "gru-bi-crf")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m experiments.gradient_norms --w")])

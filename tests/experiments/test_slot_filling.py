@@ -40,6 +40,7 @@ def test_other_names_are_refused(name):
 def small(*models, **changes):
     config = slot_filling.get_config("travel", "quick")
     config.model.hidden_size = config.model.embedding_size = 4
+    config.task.buckets = 1  # a compilation for each shape takes most of the time
     return dataclasses.replace(config, models=models, **changes)
 
 
@@ -70,7 +71,7 @@ def test_what_follows_a_first_error_is_counted_by_hand():
 
 def test_a_jordan_network_that_is_right_is_fed_what_it_says():
     """Fed the right tags it says at each step what it says of a sentence by itself, up to its first error."""
-    task, config = Tagging(), small("jordan")
+    task, config = Tagging(buckets=1), small("jordan")
     assert fed_the_right_tags(task, make_tagger(Spec.of("jordan"), task, config, 0), 50) is None  # it feeds its logits
     config.cell_options.jordan.feedback = "softmax"
     model = make_tagger(Spec.of("jordan"), task, config, seed=1)

@@ -187,16 +187,16 @@ def test_windows_draw_masks_in_training_as_a_call_does():
 
 
 @pytest.mark.parametrize(
-    "layer, reads_last, message",
+    "layer, options, message",
     [
-        (Elman(3, 4), True, "reads_last is True but a window need not hold a row's last step"),
-        (layers.Bidirectional(Elman(3, 4), Elman(3, 4)), False, "the layer is Bidirectional, which reads from the end"),
-        (layers.Stack((Elman(3, 4), layers.Bidirectional(Elman(4, 2), Elman(4, 2)))), False,
+        (layers.Bidirectional(Elman(3, 4), Elman(3, 4)), {}, "the layer is Bidirectional, which reads from the end"),
+        (layers.Stack((Elman(3, 4), layers.Bidirectional(Elman(4, 2), Elman(4, 2)))), {"reads_last": True},
          "layer_1 of the Stack is Bidirectional, which reads from the end"),
+        (Elman(15, 4), {"window": 5}, "window is 5, so that a step waits for the 2 after it"),
     ],
 )  # fmt: skip
-def test_what_cannot_go_on_is_named(layer, reads_last, message):
-    model = SequenceModel(layer, 2, reads_last=reads_last, rngs=nnx.Rngs(0))
+def test_what_cannot_go_on_is_named(layer, options, message):
+    model = SequenceModel(layer, 2, **options, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=message):
         model.stream(INPUTS, model.initial_carry(2))
 

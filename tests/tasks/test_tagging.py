@@ -104,6 +104,12 @@ def test_predictions_stand_in_the_order_of_the_corpus(folder):
     ]
 
 
+def test_trigram_batches_of_a_bucket_have_one_shape(folder):
+    task = task_of(folder, encoding="trigrams", trigrams=64, buckets=1)
+    shapes = {task.batch(step, 1, seed=0).inputs.shape for step in range(3)}
+    assert shapes == {(4, 1, len("Boston"))}
+
+
 def test_trigrams_stand_for_any_word(folder):
     task = task_of(folder, encoding="trigrams", trigrams=64)
     (batch,) = task.batches("valid", 1)

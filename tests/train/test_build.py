@@ -10,17 +10,19 @@ import pytest
 from flax import nnx
 
 from rnnjax.cells import CELLS, GRU, LSTM, Elman, Jordan
+from rnnjax.layers import Bidirectional, InputDropout, Stack
 from rnnjax.tasks import TASKS, Adding, Music, TemporalOrder
 from rnnjax.train.build import (
     cell_options,
     check_cells,
     make_cell,
+    make_layer,
     make_model,
     make_task,
     parameter_count,
     task_options,
 )
-from rnnjax.train.config import ModelConfig, UsageError, leaves
+from rnnjax.train.config import LayersConfig, ModelConfig, UsageError, leaves
 
 SIZES = ("input_size", "hidden_size", "output_size")
 CHOICES = {
@@ -166,3 +168,33 @@ def test_the_cells_of_a_study_are_some_and_each_once():
         check_cells(())
     with pytest.raises(UsageError, match="--config.cells names gru 3 times"):
         check_cells(("gru", "lstm", "gru", "gru"))
+
+
+def layers_of(name="gru", **settings):
+    return make_layer(name, SimpleNamespace(cell_options=cell_options(), model=LayersConfig(5, **settings)), 3, 2)
+
+
+def test_layers_are_stacked_in_both_directions_with_dropout_between():
+    assert layers_of() == GRU(3, 5)
+    assert layers_of(layers=2) == Stack((GRU(3, 5), GRU(5, 5)))
+    assert layers_of(bidirectional=True) == Bidirectional(GRU(3, 5), GRU(3, 5))
+    upper = InputDropout(GRU(10, 5), 0.25, mask="step")
+    both = Stack((Bidirectional(GRU(3, 5), GRU(3, 5)), Bidirectional(upper, upper)))
+    assert layers_of(layers=2, bidirectional=True, dropout=0.25) == both
+
+
+def test_a_cell_that_reads_out_does_so_on_top():
+    assert layers_of("jordan", layers=2) == Stack((Jordan(3, 5, 5), Jordan(5, 5, 2)))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"layers": 0}, "--config.model.layers is 0: expected at least 1"),
+        ({"dropout": 1.0}, "--config.model.dropout is 1.0: expected at least 0 and less than 1"),
+    ],
+)
+def test_layers_that_can_not_be_are_refused(settings, message):
+    with pytest.raises(UsageError) as error:
+        layers_of(**settings)
+    assert str(error.value) == message

@@ -10,7 +10,16 @@ import pytest
 
 from rnnjax.cells import CELLS
 from rnnjax.train import cli
-from rnnjax.train.config import ModelConfig, TrainConfig, UsageError, derive, differences, to_dict, validate
+from rnnjax.train.config import (
+    GradientConfig,
+    ModelConfig,
+    TrainConfig,
+    UsageError,
+    derive,
+    differences,
+    to_dict,
+    validate,
+)
 
 SIZES = ("input_size", "hidden_size", "output_size")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -368,6 +377,21 @@ def test_help_never_glues_a_flag_to_its_text(capsys, columns, monkeypatch):
     flags = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
     assert len(flags) == len(cli.OWN) + len(list(cli.leaves(Config())))
     assert all("  " in line[2:] or line.count(" ") == 2 for line in flags)
+
+
+def test_probe_asks_for_the_gradient_over_time_where_a_study_can():
+    @dataclasses.dataclass
+    class Probed(Config):
+        probe: GradientConfig = dataclasses.field(default_factory=GradientConfig)
+
+    def parse(*arguments, of=Probed):
+        return cli.parse(["--workdir=x", *arguments], lambda variant, preset: of(), doc=DOC, variants=VARIANTS)[
+            0
+        ].config
+
+    assert not parse().probe.on and parse("--probe").probe.on and not parse("--noprobe").probe.on
+    with pytest.raises(UsageError, match="--probe is given, but this experiment measures what it measures without it"):
+        parse("--probe", of=Config)
 
 
 SCRIPT = """

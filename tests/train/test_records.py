@@ -441,6 +441,8 @@ def test_a_run_that_begins_while_its_folder_is_looked_at_is_no_foreign_file(tmp_
     there = pathlib.Path.exists
     monkeypatch.setattr(pathlib.Path, "exists", exists)
     claim_workdir(tmp_path, ASKED)
+    monkeypatch.undo()
+    assert json.loads((tmp_path / "config.json").read_text()) == ASKED  # the other's, as it wrote it
 
 
 def test_a_run_that_began_just_before_is_seen(tmp_path, monkeypatch):

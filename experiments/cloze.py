@@ -1,0 +1,202 @@
+"""What only the right context tells: "he said _ to me" and "he said _ to the crowd".
+
+Question: which word is left out, where those behind the gap tell, and where those in front of it do?
+Source: Schuster, Paliwal 1997; Graves, Schmidhuber 2005; the sentences are generated, rnnjax.tasks.cloze.
+Command: python -m experiments.cloze --workdir=runs/cloze
+Expected: where the words behind the gap tell, a network that reads from the left is right in exactly one of four cases,
+    whatever its cell, and pays ln 4 = 1.386 nats; one that reads from both ends is right. Where the words in front
+    tell, both are.
+Runtime: quick, about a minute on 2 cores; full, with three seeds of every model, two.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from flax import nnx
+
+from experiments.common.claims import Claim
+from experiments.common.study import Entry, check_entries, run_entries, told, values_of
+from experiments.common.study_report import Study, Table, write_study
+from rnnjax.cells import CELLS
+from rnnjax.layers import Bidirectional
+from rnnjax.nn import Embedding, Tagger
+from rnnjax.report.scores import Score, score_points
+from rnnjax.tasks import Cloze
+from rnnjax.train import cli
+from rnnjax.train.build import cell_options, check_cells, make_task, sized_cell, task_options
+from rnnjax.train.config import GradientConfig, ModelConfig, TrainConfig, UsageError, to_dict
+from rnnjax.train.records import claim_workdir
+from rnnjax.train.step import INIT, root_key, stream
+
+VARIANTS = ("generated",)
+BOTH = "-bi"
+"""The end of a model's name that reads from both ends."""
+
+
+@dataclasses.dataclass
+class EmbeddedConfig(ModelConfig):
+    """embedding_size: features of the vector that stands for a word."""
+
+    embedding_size: int = 32
+
+
+@dataclasses.dataclass
+class Config:
+    """cells: the cells that are compared, each from the left and from both ends.
+    seeds: how many are trained of each, from config.train.seed on.
+    """
+
+    task: Any
+    cell_options: Any
+    model: EmbeddedConfig
+    train: TrainConfig
+    cells: tuple[str, ...] = dataclasses.field(default=("elman", "jordan", "lstm", "gru"), metadata={"choices": CELLS})
+    probe: GradientConfig = dataclasses.field(default_factory=GradientConfig)
+    seeds: int = 1
+
+
+def get_config(variant: str, preset: str) -> Config:
+    """The config, `quick` or with more passes and three seeds."""
+    del variant  # there is but one
+    quick = preset == "quick"
+    training = TrainConfig(
+        epochs=8 if quick else 12,
+        steps_per_call=20,
+        batch_size=32,
+        learning_rate=1e-2,
+        schedule="linear",
+        clip_norm=1.0,
+        eval_every=100,
+        eval_batch=100,
+        log_every=20,
+        seed=200,
+    )
+    options = cell_options(jordan={"feedback": "identity", "gain": 2.0})  # four outputs are all that it remembers by
+    return Config(task_options("cloze", buckets=1), options, EmbeddedConfig(32), training, seeds=1 if quick else 3)
+
+
+def check(config: Config) -> None:
+    """Raises UsageError for a config that can't be."""
+    make_task(config.task)
+    check_cells(config.cells)
+    if config.model.embedding_size < 1:
+        raise UsageError(f"--config.model.embedding_size is {config.model.embedding_size}: expected at least 1")
+
+
+def make_entries(config: Config, task: Cloze) -> list[Entry]:
+    """Two entries for every cell of the config: from the left, and from both ends."""
+    entries = []
+    for end in ("", BOTH):
+        for cell in config.cells:
+
+            def make_model(seed: int, cell=cell, both=bool(end)):
+                return make_cloze_model(cell, both, config, task, seed)
+
+            entries.append(Entry(cell + end, task, config.train, make_model, cell=cell))
+    return entries
+
+
+def make_cloze_model(cell: str, both: bool, config: Config, task: Cloze, seed: int) -> Tagger:
+    """A layer of the cell, in one direction or both, between embeddings and an answer at every step."""
+    rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
+    encoder = Embedding(task.input_size, config.model.embedding_size, rngs=rngs)
+    layer = sized_cell(cell, config, config.model.embedding_size, task.output_size)
+    return Tagger(Bidirectional(layer, layer) if both else layer, task.output_size, encoder=encoder, rngs=rngs)
+
+
+def main(config: Config, workdir: pathlib.Path) -> None:
+    """Trains every model and writes the report. What is finished in `workdir` is not done again."""
+    check(config)
+    task = make_task(config.task)[1]
+    entries = make_entries(config, task)
+    check_entries(entries, config)
+    for entry in entries:
+        entry.make_model(config.train.seed)  # what can't be is told before anything is written
+    claim_workdir(workdir, {"experiment": "cloze", "config": to_dict(config)})
+    summaries = run_entries(entries, workdir, config)
+    write_study(workdir, report(task, summaries), summaries)
+
+
+def cloze_claims(task: Cloze, summaries: dict[str, dict]) -> list[Claim]:
+    """What follows from what each kind of network sees. The rules are of the worst model and seed."""
+
+    def values(score: str, *, both: bool) -> list[float]:
+        names = [name for name in summaries if name.endswith(BOTH) == both]
+        return [value for name in names for value in values_of(summaries[name], score)]
+
+    def perfect(score: str, both: bool, text: str) -> Claim:
+        worst = 100 * min(values(score, both=both))
+        return Claim(text, "the corpus: what is seen tells", ">= 99 % right", worst, worst >= 99)
+
+    source = "the corpus: to the left of the gap stands the same with every answer"
+    chance = 100 / task.output_size
+    off = max(abs(100 * value - chance) for value in values("accuracy_right", both=False))
+    nats = values("nats_right", both=False)
+    above = [value - task.chance for value in nats]
+    return [
+        Claim(
+            "From the left, one answer in four is right where the words behind tell (points from it, the worst)",
+            source,
+            f"no farther from {chance:g} % than 0.1 points, which is rounding",
+            off,
+            off <= 0.1,
+        ),
+        Claim(
+            "It pays what an even guess does (nats above ln 4, the least)",
+            source,
+            ">= -1e-5",
+            min(above),
+            min(above) >= -1e-5,
+        ),
+        Claim("It learns to pay no more (nats above ln 4, the most)", source, "<= 0.1", max(above), max(above) <= 0.1),
+        perfect("accuracy_left", False, "From the left, the word is found where those in front tell (the worst)"),
+        perfect("accuracy_left", True, "From both ends, it is found where those in front tell (the worst)"),
+        perfect("accuracy_right", True, "From both ends, it is found where those behind tell (the worst)"),
+    ]
+
+
+def report(task: Cloze, summaries: dict[str, dict]) -> Study:
+    """The table, the picture and the claims."""
+    names = {"accuracy_right": "right, told behind", "accuracy_left": "right, told in front"}
+    rows = [
+        (
+            name,
+            summary["parameters"],
+            *(told(summary, score, factor=100) for score in names),
+            told(summary, "nats_right", 4),
+            told(summary, "nats_left", 4),
+            summary["seconds"],
+        )
+        for name, summary in summaries.items()
+    ]
+    header = ("model", "parameters", *names.values(), "nats, told behind", "nats, told in front", "seconds")
+    note = "Right is in percent. Of several seeds: mean and standard deviation. Seconds are of all seeds."
+    figure = score_points(
+        [
+            Score(name, [100 * value for value in values_of(summary, "accuracy_right")])
+            for name, summary in summaries.items()
+        ],
+        title="Which word is left out, where those behind the gap tell",
+        xlabel="percent of gaps filled right, test split",
+        references={"chance": 100 / task.output_size},
+    )
+    text = f"""
+Sentences with a word left out, one of {", ".join(task.answers)}. Half of the sentences name behind the gap whom it is
+said to, "he said _ to the crowd", half in front of it, "to the crowd he said _", and nothing else tells. An even guess
+is at {task.chance:.4f} {task.unit}. The parameters are those of the evaluation with the lowest loss on the validation
+split."""
+    drawn = {"scores": (figure, "Percent of gaps filled right where the words behind tell, a dot a seed")}
+    tables = [Table("Scores", header, rows, note)]
+    return Study(
+        "cloze", "Cloze: what only the right context tells", text, tables, drawn, cloze_claims(task, summaries)
+    )
+
+
+def run() -> None:
+    """What the command line calls."""
+    cli.run(main, get_config, doc=__doc__, variants=VARIANTS)
+
+
+if __name__ == "__main__":
+    run()

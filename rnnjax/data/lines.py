@@ -1,0 +1,143 @@
+"""Text files, plain or gzipped: their text, their lines and the words of a line.
+
+A line ends at "\\n", and a "\\r" before it is no part of it. Words end at spaces and tabs. What else Unicode counts as
+the end of a line or as space, NEL and the no-break space for two, stands inside of lines and words of real corpora:
+`str.splitlines` and `str.split` count wrongly there.
+"""
+
+import codecs
+import io
+import operator
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from rnnjax.data.binary import opened, read_up_to
+from rnnjax.data.errors import AGAIN, DataError, malformed, shown
+
+# Far more than the corpora have: a file that inflates to more is meant to fill the memory.
+MAX_BYTES = 2**32
+_ZIP = b"PK\x03\x04"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_strip = operator.methodcaller("strip", " \t")
+
+
+def read_lines(path: str | os.PathLike, *, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text file, without their ends; the last one counts whether or not it has one.
+
+    Raises as `read_text` does.
+    """
+    return split_lines(read_text(path, encoding=encoding))
+
+
+def read_text(path: str | os.PathLike, *, member: str | None = None, encoding: str = "utf-8") -> str:
+    """A text file, plain or gzipped as its first bytes tell, with "\\n" for "\\r\\n" and without a byte order mark.
+
+    member: the name of a file in the archive, where `path` is a .zip.
+
+    Raises DataError, naming the file and the line, where there is no such file or member, where nothing but blanks is
+    in it, where it is damaged, and where it is no text of this encoding. Raises ValueError for an unknown encoding.
+    """
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise ValueError(f"encoding is {encoding!r}: expected one that Python knows, as utf-8 or latin-1") from None
+    name = str(path) if member is None else f"{path}({member})"
+    with opened(path) as file:
+        data = _read_all(path, file)
+    if member is not None:
+        data = _member(path, data, member)
+    elif data.startswith(_ZIP):
+        raise malformed(path, "", "a zip archive: expected text", "Extract it, or give the name of a file as member.")
+    text = _decode(name, data, encoding)
+    if not text or text.isspace():
+        raise malformed(name, "", "the file is empty", AGAIN)
+    return text
+
+
+def parallel_rows(paths: Sequence[str | os.PathLike], encoding: str) -> list[tuple[int, tuple[str, ...]]]:
+    """(line number, a line of each file) where they are not blank; blank lines at the ends of the files don't count.
+
+    Raises DataError where one is blank and another not, and where one file is longer.
+    """
+    files = [list(map(_strip, read_lines(path, encoding=encoding))) for path in paths]
+    for lines in files:
+        while not lines[-1]:
+            lines.pop()
+    for path, lines in zip(paths, files, strict=True):
+        if len(lines) != len(files[0]):
+            problem = f"{len(lines)} lines, but {len(files[0])} in {paths[0]}"
+            raise malformed(path, "", problem, "Expected files whose lines belong together one by one.")
+    rows = list(enumerate(zip(*files, strict=True), 1))
+    if not any("" in lines for lines in files):
+        return rows
+    for number, row in rows:
+        if "" in row and any(row):
+            full = next(at for at, line in enumerate(row) if line)
+            problem = f"is blank, but {shown(row[full])} in {pathlib.Path(paths[full]).name}"
+            raise malformed(paths[row.index("")], f"line {number}", problem, "Fill it, or drop the line in all.")
+    return [(number, row) for number, row in rows if row[0]]
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text that `read_text` gave."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def split_words(line: str) -> tuple[str, ...]:
+    """The words of a line, between spaces and tabs."""
+    return tuple(filter(None, line.replace("\t", " ").split(" ")))
+
+
+def is_blank(line: str) -> bool:
+    """Whether a line has no words."""
+    return not line.strip(" \t")
+
+
+def _read_all(path: str | os.PathLike, file: BinaryIO) -> bytearray:
+    data = read_up_to(file, MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise malformed(path, "", f"more than {MAX_BYTES} bytes", "Cut it into parts.")
+    return data
+
+
+def _member(path, data: bytearray, member: str) -> bytearray:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if member not in archive.namelist():
+                names = [name for name in archive.namelist() if not name.endswith("/")]
+                raise malformed(path, "", f"no member {member!r} among {shown(names)}", "Give one of these as member.")
+            with archive.open(member) as file:
+                return _read_all(path, file)
+    except DataError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, LookupError, RuntimeError) as error:
+        # RuntimeError: encrypted, or a compression that Python has not
+        raise malformed(path, "", f"cannot be read as a zip archive: {shown(str(error))}", AGAIN) from error
+
+
+def _decode(name: str, data: bytearray, encoding: str) -> str:
+    way_out = 'Give the encoding it is in: encoding="latin-1" reads any bytes.'
+    if data.startswith(_UTF16):
+        way_out = 'It starts as UTF-16 does: encoding="utf-16".'
+    elif b"\0" in data:
+        way_out = "It is binary, and no text: check the path."
+    try:
+        text = data.removeprefix(codecs.BOM_UTF8).decode(encoding)
+    except UnicodeDecodeError as error:
+        line, broken = error.object[: error.start].count(b"\n") + 1, error.object[error.start : error.end]
+        around = shown(error.object[max(0, error.start - 8) : error.start + 8])
+        raise malformed(name, f"line {line}", f"{shown(broken)} in {around} is not {encoding}", way_out) from None
+    except UnicodeError as error:
+        raise malformed(name, "", f"not {encoding}: {shown(str(error))}", way_out) from None
+    except LookupError as error:  # a codec of bytes, such as hex
+        raise ValueError(f"encoding is {encoding!r}: expected one of text") from error
+    if (at := text.find("\0")) >= 0:
+        raise malformed(name, f"line {text.count(chr(10), 0, at) + 1}", "a NUL byte", way_out)
+    return text.replace("\r\n", "\n")

@@ -1,0 +1,93 @@
+"""The corpora of sentences with one label each, read and split."""
+
+import pathlib
+
+import numpy as np
+
+from rnnjax.data import DataError, read_labelled, read_lines
+from rnnjax.data.lines import is_blank, split_words
+from rnnjax.data.locate import locate
+from rnnjax.data.sentences import Sentence
+from rnnjax.tasks.base import SPLITS
+from rnnjax.tasks.questions import SIZES, generated_questions
+
+CORPORA = ("questions", "trec", "names", "files")
+_NAMES = {
+    "trec": ("TREC.train", "raw/TREC.train"),
+    "names": ("English.txt",),
+    "files": ("train.txt", "train.txt.gz"),
+}
+_TREC_HELD_OUT = 500  # questions of 5,452
+
+
+def read_corpus(corpus: str, path: str, charset: str, seed: int) -> dict[str, list[Sentence]]:
+    """{split: sentences with labels}. Raises DataError where a file is missing, malformed or too short to be split."""
+    if corpus == "questions":
+        return {split: list(generated_questions(split)) for split in SIZES}
+    place = locate(path, names=_NAMES[corpus], corpus=corpus)
+    if corpus == "names":
+        found = _by_spelling(_read_names(place.parent), seed)
+    elif corpus == "trec":
+        train, test = (_coarse(read_labelled(place.with_name(f"TREC.{of}"), encoding="latin-1")) for of in SPLITS[::2])
+        train, valid = _held_out(train, _TREC_HELD_OUT, seed)
+        found = {"train": train, "valid": valid, "test": test}
+    else:
+        found = _read_files(place, charset, seed)
+    for split, sentences in found.items():
+        if not sentences:
+            raise DataError(f"{place}: the {split} split has no sentence\nGive more lines, or a file for each split.")
+    return found
+
+
+def _coarse(sentences: list[Sentence]) -> list[Sentence]:
+    """LOC:city -> LOC."""
+    return [one._replace(label=one.label.partition(":")[0]) for one in sentences]
+
+
+def _read_files(place: pathlib.Path, charset: str, seed: int) -> dict[str, list[Sentence]]:
+    sentences = _read_own(place, charset)
+    others = {split: place.with_name(place.name.replace("train", split)) for split in SPLITS[1:]}
+    tenth = max(1, len(sentences) // 10)
+    if "train" in place.name and others["test"].is_file():
+        test = _read_own(others["test"], charset)
+        if others["valid"].is_file():
+            return {"train": sentences, "valid": _read_own(others["valid"], charset), "test": test}
+    else:
+        sentences, test = _held_out(sentences, tenth, seed)
+    train, valid = _held_out(sentences, tenth, seed)
+    return {"train": train, "valid": valid, "test": test}
+
+
+def _read_own(path: pathlib.Path, charset: str) -> list[Sentence]:
+    try:
+        return read_labelled(path, encoding=charset)
+    except DataError as error:  # the reader's argument has another name here
+        raise DataError(str(error).replace("encoding=", "charset=")) from error
+
+
+def _held_out(sentences: list[Sentence], count: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """(the rest, `count` drawn ones), both in the order of the corpus."""
+    drawn = set(np.random.default_rng(seed).permutation(len(sentences))[:count].tolist())
+    return (
+        [one for at, one in enumerate(sentences) if at not in drawn],
+        [one for at, one in enumerate(sentences) if at in drawn],
+    )
+
+
+def _read_names(folder: pathlib.Path) -> list[Sentence]:
+    """The names of every LANGUAGE.txt."""
+    found = []
+    for path in sorted(folder.glob("*.txt")):
+        lines = [line for line in read_lines(path) if not is_blank(line)]
+        found += [Sentence(split_words(line), (), path.stem) for line in lines]
+    return found
+
+
+def _by_spelling(sentences: list[Sentence], seed: int) -> dict[str, list[Sentence]]:
+    """A tenth of the spellings for validation, a tenth for the test: one name may be of several languages."""
+    spellings = sorted({one.words for one in sentences})
+    order = np.random.default_rng(seed).permutation(len(spellings))
+    tenth = len(spellings) // 10
+    split_of = dict.fromkeys(spellings, "train")
+    split_of |= {spellings[at]: "valid" if place < tenth else "test" for place, at in enumerate(order[: 2 * tenth])}
+    return {split: [one for one in sentences if split_of[one.words] == split] for split in SPLITS}

@@ -1,0 +1,112 @@
+"""Subwords: lines come back, unknowns fall to one piece, files."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from rnnjax.data import DataError
+from rnnjax.text import Subwords
+
+LINES = ["the cat sat on the mat", "the dog sat on the log", "cats and dogs, the lot"]
+SIZES = {"bpe": 40, "wordpiece": 60, "characters": None}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def subwords(request):
+    return Subwords.train(LINES, request.param, SIZES[request.param], specials=("<s>", "</s>"))
+
+
+def test_known_lines_come_back(subwords):
+    for line in [*LINES, "the dogs sat on the cats", ""]:
+        ids = subwords.encode(line)
+        assert ids.dtype == np.int32 and ids.ndim == 1 and 0 not in ids
+        assert subwords.decode(ids) == line
+    assert subwords.pieces([0, 1, 2]) == ["<unk>", "<s>", "</s>"]
+    assert sorted(subwords.pieces(range(len(subwords)))) == sorted(set(subwords.pieces(range(len(subwords)))))
+
+
+def test_unknown_characters_fall_to_piece_0(subwords):
+    pieces = subwords.pieces(subwords.encode("the zat"))
+    assert pieces.count("<unk>") == 1 and subwords.encode("zz").tolist().count(0) >= 1
+    assert "<unk>" in subwords.decode(subwords.encode("the zat"))
+
+
+def test_what_each_kind_does():
+    bpe = Subwords.train(LINES, "bpe", 40)
+    assert bpe.pieces(bpe.encode("the logs")) == ["▁the", "▁log", "s"]
+    assert bpe.decode(bpe.encode("the  cats")) == "the  cats"
+    wordpiece = Subwords.train(LINES, "wordpiece", 60)
+    assert wordpiece.pieces(wordpiece.encode("the logs")) == ["the", "log", "##s"]
+    assert wordpiece.pieces(wordpiece.encode("the zat")) == ["the", "<unk>"]
+    inner = sorted({f"##{letter}" for line in LINES for word in line.split() for letter in word[1:]})
+    assert wordpiece.pieces(range(1 + len(inner))) == ["<unk>", *inner]
+    characters = Subwords.train(LINES, "characters")
+    assert characters.pieces(characters.encode("a cat")) == list("a cat")
+    assert len(characters) == 1 + len(set("".join(LINES)))
+
+
+def test_the_same_data_gives_the_same_pieces(subwords):
+    for kind, size in SIZES.items():
+        assert Subwords.train(LINES, kind, size) == Subwords.train(iter(LINES), kind, size)
+    assert hash(subwords) == hash(Subwords(subwords.content)) and repr(subwords) == "Subwords()"
+
+
+def test_specials_of_a_line_are_taken_as_such(subwords):
+    assert subwords.encode("<s> the")[0] == 1 and subwords.encode("the<s>")[-1] == 1
+
+
+def test_files(tmp_path, subwords):
+    path = tmp_path / "pieces.json"
+    subwords.save(path)
+    assert Subwords.load(path) == subwords
+    assert Tokenizer.from_file(str(path)).encode(LINES[0]).ids == subwords.encode(LINES[0]).tolist()
+    path.write_text(json.dumps(json.loads(subwords.content), indent=2), encoding="utf-8-sig")  # as others write it
+    assert Subwords.load(path) == subwords
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"version":"1.0"}', b"\xff\xfe\x00", b'{"model": NaN}'])
+def test_damaged_files_are_refused_by_name(tmp_path, data):
+    path = tmp_path / "pieces.json"
+    path.write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        Subwords.load(path)
+    assert str(caught.value).startswith(str(path)) and str(caught.value).count("\n") == 1
+
+
+def test_a_file_cut_short(tmp_path):
+    content = Subwords.train(LINES, "bpe", 40).content.encode()
+    for end in range(0, len(content) - 1, 97):
+        (tmp_path / "pieces.json").write_bytes(content[:end])
+        with pytest.raises(DataError):
+            Subwords.load(tmp_path / "pieces.json")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=30))
+def test_any_line_is_encoded(subwords, line):
+    ids = subwords.encode(line)
+    assert ids.size == 0 or (ids.min() >= 0 and ids.max() < len(subwords))
+    assert isinstance(subwords.decode(ids), str)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Subwords.train(LINES, "unigram", 40), "kind is 'unigram': expected one of bpe, wordpiece, characters"),
+        (lambda: Subwords.train(LINES, "bpe"), "size is None: expected a number of the kind bpe"),
+        (lambda: Subwords.train(LINES, "characters", 40), "size is 40: expected none of the kind characters"),
+        (lambda: Subwords.train(LINES, "bpe", 5), "size is 5: expected at least 15, for every character"),
+        (lambda: Subwords.train([], "bpe", 40), "lines hold nothing but space"),
+        (lambda: Subwords.train([["the"]], "bpe", 40), r"a line is \['the'\]: expected a string"),
+        (lambda: Subwords.train(LINES, "characters").pieces([1, 99]), r"ids\[1\] is 99: expected 0 .. 14"),
+        (lambda: Subwords.train(LINES, "characters").decode([-1]), r"ids\[0\] is -1"),
+        (lambda: Subwords("{}"), "content is no tokenizer: 'Model missin"),
+    ],
+)
+def test_what_can_not_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
