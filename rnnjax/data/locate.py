@@ -4,8 +4,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from rnnjax.data.catalogue import CATALOGUE
 from rnnjax.data.errors import DataError
 
+_FETCHED = "`python -m rnnjax.data fetch {name}` downloads it to the cache. "
 WAY_OUT = (
     "Give the file as `path` (--config.task.path=FILE in a study), or set RNNJAX_DATA to the folder that holds "
     "{corpus}/."
@@ -28,10 +30,10 @@ def locate(path: str | os.PathLike = "", *, names: Sequence[str], corpus: str) -
         if given.is_file():
             return given
         if not given.exists():
-            raise DataError(f"{given}: no such file or folder\n" + WAY_OUT.format(corpus=corpus))
+            raise DataError(f"{given}: no such file or folder\n" + _way_out(corpus))
         folders = [given]
     else:
-        folders = _usual_folders(corpus)
+        folders = usual_folders(corpus)
     for folder in folders:
         for name in names:
             if (folder / name).is_file():
@@ -39,7 +41,13 @@ def locate(path: str | os.PathLike = "", *, names: Sequence[str], corpus: str) -
     raise DataError(_not_found(folders, names, corpus))
 
 
-def _usual_folders(corpus: str) -> list[pathlib.Path]:
+def _way_out(corpus: str) -> str:
+    fetched = [name for name, held in CATALOGUE.items() if held.folder == corpus]
+    return "".join(_FETCHED.format(name=name) for name in fetched) + WAY_OUT.format(corpus=corpus)
+
+
+def usual_folders(corpus: str) -> list[pathlib.Path]:
+    """Where a corpus is looked for when no path is given; the last is in the cache, where `fetch` puts it."""
     folders = []
     if root := os.environ.get("RNNJAX_DATA", ""):
         folders.append(pathlib.Path(root).expanduser() / corpus)
@@ -51,4 +59,4 @@ def _usual_folders(corpus: str) -> list[pathlib.Path]:
 
 def _not_found(folders, names, corpus: str) -> str:
     places = ", ".join(f"{folder}{'' if folder.is_dir() else ' (no such folder)'}" for folder in folders)
-    return f"none of {', '.join(names)} found; looked in {places}\n" + WAY_OUT.format(corpus=corpus)
+    return f"none of {', '.join(names)} found; looked in {places}\n" + _way_out(corpus)

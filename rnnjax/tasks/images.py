@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from rnnjax.data.buckets import epoch_batches, ordered_batches
-from rnnjax.data.errors import AGAIN, DataError, malformed
+from rnnjax.data.errors import AGAIN, malformed
 from rnnjax.data.images import read_idx, read_numbers
 from rnnjax.data.locate import locate
 from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, correct, cross_entropy
@@ -159,11 +159,7 @@ def _generator(number: int) -> np.random.Generator:
 
 def _read(corpus: str, path: str) -> tuple[np.ndarray, np.ndarray]:
     """(grey values float32 [N, side, side] in 0 .. 1, classes int32 [N])."""
-    folder = _FOLDERS[corpus]
-    try:
-        found = locate(path, names=_FILES[corpus], corpus=folder)
-    except DataError as error:
-        raise DataError(f"{error} `python -m rnnjax.data fetch {folder}` downloads it to the cache.") from None
+    found = locate(path, names=_FILES[corpus], corpus=_FOLDERS[corpus])
     images, labels = (_digits if corpus == "digits" else _mnist)(found)
     if len(images) < 2 * _HELD_OUT[corpus]:
         raise malformed(found, "", f"{len(images)} images: expected {2 * _HELD_OUT[corpus]} at least", AGAIN)

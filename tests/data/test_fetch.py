@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import zipfile
 
 import pytest
 from rich.console import Console
@@ -18,14 +17,6 @@ from rnnjax.data import DataError, __main__, fetch
 from rnnjax.data.catalogue import CATALOGUE, Corpus, File
 
 CONTENT = bytes(range(256)) * 1200
-
-
-def _zip(**members) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return file.getvalue()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -68,10 +59,10 @@ def server(monkeypatch):
     thread.join()
 
 
-def _file(server, name="a/x.bin", content=CONTENT, member="", size=None):
+def _file(server, name="a/x.bin", content=CONTENT, size=None):
     url = f"http://127.0.0.1:{server.server_address[1]}/elsewhere/..%2fevil"
     size = len(server.content) if size is None else size
-    return File(name, url, size, hashlib.sha256(content).hexdigest(), member)
+    return File(name, url, size, hashlib.sha256(content).hexdigest())
 
 
 def _fetch(server, folder, *files):
@@ -196,29 +187,6 @@ def test_names_that_lead_out_are_refused(server, tmp_path, name):
     assert _kept(tmp_path) == [] and server.asked == []
 
 
-def test_a_file_of_an_archive(server, tmp_path):
-    server.content = _zip(**{"../../evil": bytes(range(256)) * 20, "d/inner": CONTENT[:5000]})
-    _fetch(server, tmp_path / "c", _file(server, content=CONTENT[:5000], member="d/inner"))
-    assert _kept(tmp_path) == ["c/a/x.bin"] and (tmp_path / "c" / "a" / "x.bin").read_bytes() == CONTENT[:5000]
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b"no archive", "File is not a zip file"),
-        (_zip(other=b"x"), "There is no item named 'inner' in the archive"),
-        (_zip(inner=b"wrong"), "came with sha256"),
-        (_zip(inner=bytes(10**6)), "more than 100 times as large"),
-    ],
-    ids=range(4),
-)
-def test_archives_that_are_not_kept(server, tmp_path, content, message):
-    server.content = content
-    told = _refused(server, tmp_path, _file(server, member="inner"))
-    assert message in told and "; it is not kept\nRun it again" in told
-    assert _kept(tmp_path) == []
-
-
 def test_a_line_now_and_then_in_a_log(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "SECONDS_BETWEEN_LINES", 0.0)
     assert re.search(r"a/x.bin: \d+ of 307200 bytes, \d+ kB/s, \d+ s left\n", _fetch(server, tmp_path))
@@ -247,7 +215,7 @@ def test_the_catalogue_knows_the_real_files(corpora):
             path = corpora / corpus.folder / file.name
             if path.is_file() and path.name != "t10k-images-idx3-ubyte.gz":  # goes around gzipped in two ways
                 assert hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256, path
-                assert file.member or path.stat().st_size == file.size
+                assert path.stat().st_size == file.size
                 seen += 1
     if not seen:
         pytest.skip("none of the catalogue's files is there")
@@ -287,7 +255,7 @@ def test_ctrl_c(one_corpus, monkeypatch, capsys):
         ([], "required: {list,fetch}"),
         (["fetch"], "required: NAME"),
         (["fetch", "ATSI"], "no corpus 'ATSI': did you mean atis?"),
-        (["fetch", "zzzzz"], "no corpus 'zzzzz': there are atis, cmudict"),
+        (["fetch", "zzzzz"], "no corpus 'zzzzz': there are atis, conll2000"),
         (["fetch", "../atis"], "no corpus '../atis'"),
         (["fetch", "atis", "--path="], "--path is empty"),
         (["fetch", "atis", "--pat=x"], "unrecognized arguments: --pat=x"),

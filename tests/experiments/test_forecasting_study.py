@@ -95,7 +95,6 @@ def test_a_run_from_end_to_end_and_once_more(tmp_path, capsys):
     config = small(cells=("jordan",), seeds=2)
     for field, value in {"path": str(tmp_path / "x.csv"), "context": 8, "horizon": 3, "season": 4}.items():
         setattr(config.task, field, value)
-    config.probe.on, config.probe.batch, config.probe.points = True, 4, 1
     workdir = tmp_path / "w"
     forecasting.main(config, workdir)
     task = forecasting.make_entries(config, workdir)[0].task
@@ -106,8 +105,7 @@ def test_a_run_from_end_to_end_and_once_more(tmp_path, capsys):
         assert task.scores("test", forecasts) == {name: one["scores"][name] for name in ("mae", "rmse", "mase")}
     text = (workdir / "report.md").read_text()
     assert "| persistence |" in text and "| jordan |" in text and "optimum" not in text
-    assert "The gradient over time" in text
-    for name in ("forecasts.png", "errors.png", "gradients.png"):
+    for name in ("forecasts.png", "errors.png"):
         assert (workdir / name).exists()
     assert len(json.loads((workdir / "claims.json").read_text())["claims"]) == 3
     forecasting.main(config, workdir)
