@@ -1,6 +1,9 @@
 """The models of text against loops over their equations, word by word, padded, and one token at a time."""
 
 import functools
+import subprocess
+import sys
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -314,3 +317,33 @@ def test_the_default_embedding_of_a_language_model():
     assert_close(model.head.bias[...], np.arange(7, dtype=np.float32), 0)
     untied = nnx.eval_shape(lambda: LanguageModel(Elman(3, 4), SIZE, tied=False, rngs=nnx.Rngs(0)))
     assert untied.head.kernel.shape == (4, SIZE)
+
+
+@pytest.mark.full
+def test_devices_change_nothing_of_what_is_dropped():
+    """In a process of its own: the number of devices is set before the backend starts."""
+    code = """
+        import jax, jax.numpy as jnp, numpy as np
+        jax.config.update("jax_num_cpu_devices", 2)
+        from flax import nnx
+        from jax.sharding import AxisType, PartitionSpec as P
+        from rnnjax.cells import Elman
+        from rnnjax.nn import Embedding, Tagger, TextClassifier
+        from rnnjax.testing import assert_close
+        mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+        ids, lengths = np.random.default_rng(0).integers(0, 7, (5, 4)), np.array([5, 2, 3, 0])
+        rngs = nnx.Rngs(0)
+        for kind, out in ((Tagger, P(None, "data")), (TextClassifier, P("data"))):
+            model = kind(Elman(3, 4), 2, encoder=Embedding(7, 3, rngs=rngs), dropout=0.5, rngs=rngs)
+            graph, state = nnx.split(model)
+
+            def run(state, ids, lengths):
+                return nnx.merge(graph, state, copy=True)(ids, lengths=lengths, rngs=nnx.Rngs(jax.random.key(1)))
+
+            specs = (P(), P(None, "data"), P("data"))
+            mapped = jax.jit(jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out))
+            assert_close(mapped(state, ids, lengths), jax.jit(run)(state, ids, lengths), 1e-6)
+        print("the same")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.stdout.strip() == "the same", done.stderr
