@@ -18,14 +18,14 @@ from typing import Any
 
 from experiments.common.language import Writer, make_language_model, recall_of
 from experiments.common.language_report import generated_claims, ptb_claims, report_of
-from experiments.common.study import Entry, check_entries, run_entries, values_of
+from experiments.common.study import Entry, check_entries, differs_only_in, run_entries, values_of
 from experiments.common.study_report import write_study
 from rnnjax.answers import Answer, Continuation, unknown_of
 from rnnjax.cells import CELLS
 from rnnjax.tasks import Language
 from rnnjax.train import cli
 from rnnjax.train.build import cell_options, check_cells, make_task, task_options
-from rnnjax.train.config import GradientConfig, LayersConfig, TrainConfig, UsageError, differences, to_dict
+from rnnjax.train.config import GradientConfig, LayersConfig, TrainConfig, UsageError, to_dict
 from rnnjax.train.records import claim_workdir
 
 VARIANTS = ("generated", "ptb_characters", "ptb_words", "shakespeare", "text")
@@ -190,10 +190,8 @@ def write_samples(name: str, config: Config, workdir: pathlib.Path) -> dict[floa
 
 def as_published(config: Config) -> bool:
     """Whether the claims were made for this config: a full one, whatever seeds and cells."""
-    free = ("train.seed", "train.devices", "train.checkpoint", "cells", "seeds", "task.path", "sample", "probe")
-    default = get_config(f"ptb_{config.task.symbols}", "full")
-    changed = [field for field, *_ in differences(to_dict(default), to_dict(config))]
-    return all(any(f"{field}.".startswith(f"{one}.") for one in free) for field in changed)
+    free = ("train.seed", "cells", "seeds", "task.path", "sample", "probe")
+    return differs_only_in(config, get_config(f"ptb_{config.task.symbols}", "full"), free)
 
 
 def run() -> None:

@@ -7,11 +7,12 @@ An entry is finished when its summary.json is there. A run that was killed goes 
 """
 
 import dataclasses
+import math
 import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from rnnjax.report import run_files
 from rnnjax.tasks import Batch, CorpusTask, Task
 from rnnjax.train.budget import in_windows, with_steps
 from rnnjax.train.build import parameter_count
-from rnnjax.train.config import TrainConfig, UsageError, validate
+from rnnjax.train.config import HOW, TrainConfig, UsageError, differences, to_dict, validate
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import replacing, write_json
@@ -151,25 +152,40 @@ def _save_norms(path: pathlib.Path, probe: GradientNorms, of_seeds: list[dict[st
 
 
 def values_of(summary: dict[str, Any], score: str) -> list[float]:
-    """The score of every seed that has one."""
+    """The score of every seed that has one, for tables and pictures."""
     found = (one["scores"].get(score) for one in summary["replicas"])
     return [value for value in found if value is not None]
 
 
+def every(summaries: Iterable[dict[str, Any]], score: str) -> np.ndarray:
+    """[n], the score of every seed of these models; nan of one that diverged, and alone where there is none.
+
+    np.min, np.max and np.mean of it are nan then, and no claim about all of them holds.
+    """
+    scores = [one["scores"].get(score) for summary in summaries for one in summary["replicas"]]
+    return np.array([math.nan if value is None else value for value in scores] or [math.nan])
+
+
 def mean_sd(summary: dict[str, Any], score: str) -> tuple[float, float, int]:
-    """(mean, standard deviation, number) over seeds; the deviation of one is nan, as is all of none."""
-    values = values_of(summary, score)
-    mean = statistics.fmean(values) if values else float("nan")
-    return mean, statistics.stdev(values) if len(values) > 1 else float("nan"), len(values)
+    """(mean, standard deviation, number) over seeds: nan where a seed diverged, the deviation of one alone too."""
+    values = every([summary], score)
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan, len(values)
+
+
+def differs_only_in(config: Any, default: Any, free: Sequence[str]) -> bool:
+    """Whether two configs are the same but for the fields and groups `free`, and for how a run is carried out."""
+    changed = [field for field, *_ in differences(to_dict(default), to_dict(config))]
+    return all(any(f"{field}.".startswith(f"{one}.") for one in (*HOW, *free)) for field in changed)
 
 
 def told(summary: dict[str, Any], score: str, digits: int = 2, factor: float = 1.0) -> str:
-    """ "94.81 +- 0.27", or the value of a single seed; "-" where there is none."""
-    mean, deviation, count = mean_sd(summary, score)
-    if not count:
+    """ "94.81 ± 0.27" over seeds, or the value of a single one; how many where some diverged, "-" where all did."""
+    values, count = values_of(summary, score), len(summary["replicas"])
+    if not values:
         return "-"
-    spread = f" ± {factor * deviation:.{digits}f}" if count > 1 else ""
-    return f"{factor * mean:.{digits}f}{spread}"
+    spread = f" ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    some = f" ({len(values)} of {count})" if len(values) < count else ""
+    return f"{factor * statistics.fmean(values):.{digits}f}{spread}{some}"
 
 
 def applied(model: nnx.Module) -> Callable[[Batch], Any]:

@@ -31,8 +31,16 @@ class BucketedTask(CorpusTask):
         raise TypeError(f"{type(self).__name__} has to define lengths(split)")
 
     def ends(self, split: str) -> tuple[int, ...]:
-        """Where the buckets of a split end, the last exactly at its longest sequence."""
-        return bucket_ends(self.lengths(split), self.buckets)
+        """Where the buckets of a split end, the last exactly at its longest sequence.
+
+        Where the longest hundredth is more than twice as long as all others, it has a bucket of its own: a few that
+        stand out pad no others.
+        """
+        lengths = self.lengths(split)
+        usual = lengths[lengths <= np.quantile(lengths, 0.99, method="inverted_cdf")]
+        if self.buckets == 1 or lengths.max() <= 2 * usual.max():
+            return bucket_ends(lengths, self.buckets)
+        return (*bucket_ends(usual, self.buckets - 1), int(lengths.max()))
 
     def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
         """The batch of these sequences."""

@@ -43,7 +43,7 @@ class Forecasting(CorpusTask):
         targets   2 5     3 7
 
     path: a CSV file (`rnnjax.data.read_series`), or "" for the generated series.
-    column: of the file, its name; "" for the first that holds numbers.
+    column: of the file, its name; "" where it holds only one.
     context: C, how many values are seen.
     horizon: H, how many are forecast.
     season: after how many steps the series repeats itself, for the seasonal-naive forecast and the scale of MASE.
@@ -76,7 +76,11 @@ class Forecasting(CorpusTask):
     def series(self) -> np.ndarray:
         """float64 [T], in its own units. Raises DataError where there is no such file or it is too short."""
         if self.path:
-            values = read_series(self.path, columns=(self.column,) if self.column else ()).values[:, 0]
+            held = read_series(self.path, columns=(self.column,) if self.column else ())
+            if len(held.names) > 1:
+                problem = f"holds the columns {', '.join(held.names)}: expected one to forecast"
+                raise malformed(self.path, "", problem, "Give its name as `column` (--config.task.column=NAME).")
+            values = held.values[:, 0]
         else:
             values = self.generated.values
         name = self.path or "the generated series"

@@ -45,17 +45,24 @@ def _coarse(sentences: list[Sentence]) -> list[Sentence]:
 
 
 def _read_files(place: pathlib.Path, charset: str, seed: int) -> dict[str, list[Sentence]]:
-    sentences = _read_own(place, charset)
-    others = {split: place.with_name(place.name.replace("train", split)) for split in SPLITS[1:]}
-    tenth = max(1, len(sentences) // 10)
-    if "train" in place.name and others["test"].is_file():
-        test = _read_own(others["test"], charset)
-        if others["valid"].is_file():
-            return {"train": sentences, "valid": _read_own(others["valid"], charset), "test": test}
-    else:
-        sentences, test = _held_out(sentences, tenth, seed)
-    train, valid = _held_out(sentences, tenth, seed)
-    return {"train": train, "valid": valid, "test": test}
+    """A file for every split; of the training part a tenth for each split that has none."""
+    found = {"train": _read_own(place, charset)}
+    tenth = max(1, len(found["train"]) // 10)
+    for split in ("test", "valid"):
+        if beside := _beside(place, split):
+            found[split] = _read_own(beside, charset)
+        else:
+            found["train"], found[split] = _held_out(found["train"], tenth, seed)
+    return {split: found[split] for split in SPLITS}
+
+
+def _beside(place: pathlib.Path, split: str) -> pathlib.Path | None:
+    """The file of another split, plain or gzipped, beside a train.txt; None where there is none."""
+    if "train" not in place.name:
+        return None
+    name = place.name.removesuffix(".gz").replace("train", split)
+    files = (place.with_name(name), place.with_name(f"{name}.gz"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _read_own(path: pathlib.Path, charset: str) -> list[Sentence]:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnjax.data.errors import DataError
+from rnnjax.data.errors import DataError, malformed
 from rnnjax.data.locate import locate
 from rnnjax.data.pairs import Pair, read_cmudict, read_pairs, read_parallel
 from rnnjax.tasks.base import SPLITS
 
 CORPORA = ("reversal", "g2p", "multi30k", "pairs")
 SYMBOLS = tuple("abcdefgh")
+SHORTEST = 5  # shorter ones would be all in the training split
 LONGEST = 16
 """Symbols in the longest sequence of the generated corpus."""
 
@@ -31,23 +32,30 @@ def read_corpus(corpus: str, path: str) -> dict[str, list[Pair]]:
     if corpus == "multi30k":
         names = [f"{_MULTI30K['train']}.en{ending}" for ending in (".gz", "")]
         place = locate(path, names=names, corpus="multi30k")
+        if "train.en" not in place.name:
+            problem = f"expected {names[0]} or {names[1]}, with the others beside it"
+            raise malformed(place, "", problem, "Give their folder as `path`.")
         return {split: _multi30k(place, name) for split, name in _MULTI30K.items()}
     place = locate(path, names=("pairs.tsv", "pairs.csv", "pairs.tsv.gz"), corpus="pairs")
     return split_by_source(read_pairs(place), place)
 
 
 def reversals() -> dict[str, list[Pair]]:
-    """{split: sequences of SYMBOLS and the same from the end to the start}, 1 .. LONGEST long, all lengths alike often.
+    """{split: sequences of SYMBOLS and the same from their end}, all lengths SHORTEST .. LONGEST alike often.
 
-    Whatever a symbol is, it has to be remembered: nothing in a sequence tells of the rest. No sequence of more than
-    four symbols is in two splits but by chance.
+    Whatever a symbol is, it has to be remembered: nothing in a sequence tells of the rest. No sequence is in two
+    splits.
     """
     generator = np.random.Generator(np.random.Philox(key=_SPLIT_SEED))
-    found = {}
+    found, seen = {}, set()
     for split, count in SIZES.items():
-        lengths = generator.integers(1, LONGEST + 1, count)
-        drawn = generator.integers(len(SYMBOLS), size=(count, LONGEST))
-        sources = [tuple(SYMBOLS[i] for i in row[:length]) for row, length in zip(drawn, lengths, strict=True)]
+        sources: list[tuple[str, ...]] = []
+        while len(sources) < count:
+            length = generator.integers(SHORTEST, LONGEST + 1)
+            source = tuple(SYMBOLS[i] for i in generator.integers(len(SYMBOLS), size=length))
+            if source not in seen:
+                sources.append(source)
+        seen |= set(sources)
         found[split] = [Pair(source, source[::-1]) for source in sources]
     return found
 

@@ -62,8 +62,24 @@ def generated_questions(split: str) -> tuple[Sentence, ...]:
 
     What stands before and after the question, names of people and cities among it, tells nothing.
     """
-    generator = np.random.Generator(np.random.Philox(key=list(SIZES).index(split)))
-    return tuple(_question(generator) for _ in range(SIZES[split]))
+    return _splits()[split]
+
+
+@functools.cache
+def _splits() -> dict[str, tuple[Sentence, ...]]:
+    """{split: questions}; none is in two of them."""
+    generator = np.random.Generator(np.random.Philox(key=0))
+    found: dict[str, tuple[Sentence, ...]] = {}
+    seen: set[Sentence] = set()
+    for split, count in SIZES.items():
+        drawn: list[Sentence] = []
+        while len(drawn) < count:
+            question = _question(generator)
+            if question not in seen:
+                drawn.append(question)
+        seen |= set(drawn)
+        found[split] = tuple(drawn)
+    return found
 
 
 def _question(generator: np.random.Generator) -> Sentence:

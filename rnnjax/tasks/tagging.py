@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnnjax.data import DataError, read_columns, read_jointslu, read_slot_files, to_scheme
+from rnnjax.data.errors import malformed
 from rnnjax.data.locate import locate
 from rnnjax.data.sentences import Sentence
 from rnnjax.tasks.base import SPLITS, Batch, check_whole, correct, cross_entropy
@@ -38,9 +40,9 @@ class Tagging(BucketedTask):
         loss_t = - log softmax(output_t)[tag_t],    in nats; with a CRF the steps' shares of - log p(tags | words)
 
     Inputs are word ids [T, B], or with trigrams the places of their letter trigrams [T, B, K], -1 where a word has
-    fewer. The vocabulary and the tags are those of the training split. A tag that it has not is never given, so that
-    it is wrong in every score; the loss leaves its place out. What the literature prints is the F1 of chunks, that of
-    `rnnjax.tasks.scores` on `predictions`.
+    fewer. The vocabulary and the tags are those of the training split. A tag that it has not is -1: it is never given,
+    so that it is wrong in every score; the loss leaves its sentence out. What the literature prints is the F1 of
+    chunks, that of `rnnjax.tasks.scores` on `predictions`.
 
     Sources: travel, generated (`rnnjax.tasks.travel`); atis, Hemphill et al. 1990, the split of 4,478, 500 and 893;
     conll2000, Tjong Kim Sang, Buchholz 2000, the last 1,000 sentences of the training part held out; files, one's own:
@@ -160,7 +162,8 @@ class Tagging(BucketedTask):
         inputs, tags = self._encoded[split]
         ids, lengths = pad_ids([inputs[index] for index in indices], end, batch_size, *self._nothing_and_width)
         targets, _ = pad_ids([tags[index] for index in indices], end, batch_size, -1)
-        return Batch(ids, np.maximum(targets, 0), (targets >= 0).astype(np.float32), lengths)
+        known = (np.arange(end)[:, None] < lengths) & ((targets >= 0) | (np.arange(end)[:, None] >= lengths)).all(0)
+        return Batch(ids, targets, known.astype(np.float32), lengths)
 
     @functools.cached_property
     def _nothing_and_width(self) -> tuple[int, int]:
@@ -172,16 +175,17 @@ class Tagging(BucketedTask):
     def loss(self, outputs: Any, batch: Batch) -> jax.Array:
         """Nats of every step: logits [T, B, tags] or CRFScores -> [T, B]."""
         if isinstance(outputs, CRFScores):
-            return step_losses(outputs, batch.targets, batch.lengths)
-        return cross_entropy(outputs, batch.targets)
+            return step_losses(outputs, jnp.maximum(batch.targets, 0), batch.lengths)
+        return cross_entropy(outputs, jnp.maximum(batch.targets, 0))
 
     def metrics(self, outputs, batch):
-        """tag_error [T, B]: 1 where the tag is wrong."""
+        """tag_error [T, B]: 1 where the tag is wrong, which one that training has not always is."""
         if isinstance(outputs, CRFScores):
             right = (viterbi(outputs, batch.lengths)[0] == batch.targets).astype(jnp.float32)
         else:
             right = correct(outputs, batch.targets)
-        return {"tag_error": (1 - right, batch.mask)}
+        there = jnp.arange(batch.mask.shape[0])[:, None] < jnp.asarray(batch.lengths)[None]
+        return {"tag_error": (1 - right, there.astype(jnp.float32))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +214,7 @@ class TagCodec:
         """int32 [T] or, with trigrams, [T, K]."""
         if self.encoding == "words":
             return self.vocabulary.encode(normal(words))
-        return TrigramHashing(self.trigrams).indices(list(words))
+        return TrigramHashing(self.trigrams).indices(normal(words))
 
     def best(self, outputs: Any, lengths: np.ndarray) -> list[list[str]]:
         """The most probable tags of every row, up to its length: of each word, or with a CRF of the whole sentence."""
@@ -244,14 +248,33 @@ def read_corpus(corpus: str, path: str) -> dict[str, list[Sentence]]:
     elif corpus == "atis":
         found = {split: read_jointslu(place.parent / name) for split, name in _ATIS.items()}
     elif corpus == "conll2000":
-        train, test = (read_columns(place.with_name(place.name.replace("test", name))) for name in ("train", "test"))
+        train, test = (read_columns(_of_split(place, name)) for name in ("train", "test"))
         found = {"train": train[:-_HELD_OUT], "valid": train[-_HELD_OUT:], "test": test}
     else:
-        found = {split: read_columns(place.with_name(place.name.replace("test", split))) for split in SPLITS}
+        found = {split: read_columns(_of_split(place, split)) for split in SPLITS}
     for split, sentences in found.items():
         if not sentences:
             raise DataError(f"{place.parent}: the {split} split of {corpus} has no sentence\nGet the corpus again.")
-    return {
-        split: [sentence._replace(tags=to_scheme(sentence.tags, "IOB2")) for sentence in sentences]
-        for split, sentences in found.items()
-    }
+    return {split: _in_iob2(sentences, place.parent, split) for split, sentences in found.items()}
+
+
+def _of_split(place: pathlib.Path, split: str) -> pathlib.Path:
+    """The file of another split beside the one of `place`, plain or gzipped."""
+    own = next((name for name in SPLITS if name in place.name), None)
+    if own is None:
+        problem = "is of no split: expected files called train, valid and test"
+        raise malformed(place, "", problem, "Name them so, and give their folder as `path`.")
+    name = place.name.replace(own, split).removesuffix(".gz")
+    files = (place.with_name(name), place.with_name(f"{name}.gz"))
+    return next((file for file in files if file.is_file()), files[0])
+
+
+def _in_iob2(sentences: list[Sentence], folder: pathlib.Path, split: str) -> list[Sentence]:
+    converted = []
+    for at, sentence in enumerate(sentences, start=1):
+        try:
+            converted.append(sentence._replace(tags=to_scheme(sentence.tags, "IOB2")))
+        except ValueError as error:
+            where = f"sentence {at} of {split}, {' '.join(sentence.words)[:60]!r}"
+            raise malformed(folder, where, str(error), "Give tags of chunks in IOB1, IOB2 or IOBES.") from error
+    return converted

@@ -122,10 +122,15 @@ def test_claims_of_the_travel_corpus_hold_or_not(right):
 def test_claims_of_atis_are_targets():
     f1 = {"ffn": 60.1, "elman": 94.0, "elman-w3": 95.1, "jordan-w7": 94.4, "lstm-w3": 95.0, "gru": 94.0, "gru-w3": 94.9}
     summaries = {name: summary_of(f1=value, later_error=20.0) for name, value in f1.items()}
-    summaries["jordan-w3"] = summary_of(f1=91.0, later_error=30.0)
+    summaries["jordan-w3"] = summary_of(f1=91.0, later_error=30.0, later_error_fed_right=20.0)
+    summaries["jordan-w3"]["replicas"] *= 3
     summaries["gru-bi"] = summary_of(f1=95.3, later_error=20.0)
     held = [claim.holds for claim in slot_filling.atis_claims(summaries)]
     assert held == [True, True, True, True, False, True, True, True, True, True]
+    summaries["jordan-w3"]["replicas"][2] = summary_of(f1=91.0, later_error=20.0, later_error_fed_right=20.0)[
+        "replicas"
+    ][0]
+    assert [claim.holds for claim in slot_filling.atis_claims(summaries)][8] is False  # within two standard errors
 
 
 def test_a_run_from_end_to_end(tmp_path):

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from experiments.common.claims import Claim
-from experiments.common.study import Entry, check_entries, mean_sd, run_entries, told, values_of
+from experiments.common.study import (
+    Entry,
+    check_entries,
+    differs_only_in,
+    every,
+    mean_sd,
+    run_entries,
+    told,
+    values_of,
+)
 from experiments.common.study_report import Study, Table, write_study
 from rnnjax.cells import Elman
 from rnnjax.tasks import Adding
@@ -67,6 +76,26 @@ def test_what_diverges_is_a_result(tmp_path):
     summaries = run_entries([entry_of(learning_rate=1e30, optimizer="sgd", clip_norm=0.0)], tmp_path, Config())
     (one,) = summaries["elman"]["replicas"]
     assert one["diverged"] and one["scores"] == {} and "not finite" in one["stopped"]
+
+
+def test_a_seed_that_diverged_is_told_and_holds_no_claim():
+    ended = {"label": "seed=0", "scores": {"f1": 90.0}}
+    summary = {"replicas": [ended, {"label": "seed=1", "scores": {}}, {"label": "seed=2", "scores": {"f1": 92.0}}]}
+    assert values_of(summary, "f1") == [90.0, 92.0] and told(summary, "f1") == "91.00 ± 1.41 (2 of 3)"
+    np.testing.assert_array_equal(every([summary], "f1"), [90.0, np.nan, 92.0])
+    assert math.isnan(mean_sd(summary, "f1")[0]) and not np.min(every([summary], "f1")) >= 0
+    assert np.isnan(every([], "f1")).all() and every([], "f1").size == 1
+
+
+def test_a_config_is_a_default_but_for_what_is_free():
+    @dataclasses.dataclass
+    class Small:
+        train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+        seeds: int = 1
+
+    assert differs_only_in(Small(seeds=3), Small(), ("seeds",)) and not differs_only_in(Small(seeds=3), Small(), ())
+    assert differs_only_in(Small(TrainConfig(tensorboard=True, devices=2)), Small(), ())  # how it is carried out
+    assert not differs_only_in(Small(TrainConfig(steps=3)), Small(), ("seeds",))
 
 
 def test_the_report_shows_tables_pictures_claims_and_gradients(tmp_path, capsys):

@@ -62,7 +62,7 @@ def test_accuracy_is_by_length_of_the_source():
     assert found["accuracy"] == pytest.approx(100 - found["error"])
     assert found["shortest"] == 100 and found["longest"] < 94
     groups = {float(name[3:]): value for name, value in found.items() if name.startswith("at_")}
-    assert len(groups) <= 8 and min(groups) < 4 and max(groups) == 16
+    assert len(groups) <= 8 and min(groups) < 7 and max(groups) == 16
     assert all((value == 100) == (length <= 8) for length, value in groups.items())
 
 

@@ -1,6 +1,7 @@
 """Classification: what is read is what was written, splits are drawn by seed, and no pad counts."""
 
 import collections
+import gzip
 
 import jax.numpy as jnp
 import numpy as np
@@ -143,6 +144,20 @@ def test_without_a_validation_file_a_tenth_of_training_is_held_out(folder):
         _ = task_of(folder).sentences
 
 
+def test_files_of_every_split_are_taken_plain_or_gzipped(tmp_path):
+    lines = {split: "".join(f"{split} w{number}\n" for number in range(20)) for split in ("train", "valid", "test")}
+    (tmp_path / "train.txt").write_text(lines["train"])
+    (tmp_path / "valid.txt").write_text(lines["valid"])
+    found = Classification(corpus="files", path=str(tmp_path)).sentences
+    assert {one.label for one in found["valid"]} == {"valid"} and len(found["valid"]) == 20
+    assert [len(found[split]) for split in ("train", "test")] == [18, 2]
+    (tmp_path / "test.txt.gz").write_bytes(gzip.compress(lines["test"].encode()))
+    found = Classification(corpus="files", path=str(tmp_path)).sentences
+    assert all(
+        {one.label for one in sentences} == {split} and len(sentences) == 20 for split, sentences in found.items()
+    )
+
+
 def test_names_of_one_spelling_are_in_one_split(tmp_path):
     for language, names in {"Arabic": "Said\nBa\n\nVan Dam\n", "Greek": "Said\n"}.items():
         (tmp_path / f"{language}.txt").write_text(names + "".join(f"{language}{n}\n" for n in range(30)))
@@ -152,6 +167,11 @@ def test_names_of_one_spelling_are_in_one_split(tmp_path):
     assert sum(map(len, task.sentences.values())) == 65 and sum(map(len, parts.values())) == 63
     assert len(parts["valid"]) == len(parts["test"]) == 6
     assert ("Van", "Dam") in set.union(*parts.values())
+
+
+def test_no_generated_question_is_in_two_splits():
+    train, valid, test = (set(generated_questions(split)) for split in ("train", "valid", "test"))
+    assert not train & valid and not train & test and not valid & test
 
 
 def test_the_generated_questions():

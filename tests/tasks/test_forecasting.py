@@ -174,3 +174,12 @@ def test_wrong_fields_are_refused_by_name(options, message):
         Forecasting(**options)
     with pytest.raises(ValueError, match="split is 'dev'"):
         Forecasting().origins("dev")
+
+
+def test_a_column_is_not_chosen_silently(tmp_path):
+    rows = "".join(f"{number},{np.sin(number)}\n" for number in range(400))
+    (tmp_path / "two.csv").write_text("step,load\n" + rows)
+    with pytest.raises(DataError, match="holds the columns step, load: expected one to forecast\nGive its name"):
+        _ = Forecasting(path=str(tmp_path / "two.csv")).series
+    chosen = Forecasting(path=str(tmp_path / "two.csv"), column="load").series
+    np.testing.assert_allclose(chosen, np.sin(np.arange(400)))

@@ -78,9 +78,14 @@ def test_a_tag_that_training_has_not_is_no_loss_and_always_wrong(folder):
     task = task_of(folder)
     batch = next(batch for batch in task.batches("test", 2) if (batch.lengths == 4).any())
     row = int(np.argmax(batch.lengths))
-    np.testing.assert_array_equal(batch.mask[:4, row], [1, 1, 1, 0])
-    logits = jnp.zeros((*batch.inputs.shape, 4))
-    assert_close(reduce_mean(task.loss(logits, batch), batch.mask), np.log(4), 1e-6)
+    np.testing.assert_array_equal(batch.targets[:4, row] == -1, [False, False, False, True])
+    assert not batch.mask[:4, row].any()  # to a CRF a sentence is one
+    logits = jnp.zeros((*batch.inputs.shape, 4)).at[..., 0].set(50)
+    errors, counted = task.metrics(logits, batch)["tag_error"]
+    np.testing.assert_array_equal(errors[:4, row], [0, 1, 0, 1])
+    np.testing.assert_array_equal(counted[:4, row], 1)
+    (valid,) = task.batches("valid", 1)
+    assert_close(reduce_mean(task.loss(0 * logits[:3, :1], valid), valid.mask), np.log(4), 1e-6)
     predicted = task.predictions("test", 1, lambda batch: jnp.zeros((*batch.inputs.shape, 4)).at[..., 0].set(1))
     assert predicted == [["O"] * 4, ["O"]]
     assert slot_scores([one.tags for one in task.sentences["test"]], predicted)["accuracy"] == 60
@@ -113,10 +118,11 @@ def test_trigram_batches_of_a_bucket_have_one_shape(folder):
 def test_trigrams_stand_for_any_word(folder):
     task = task_of(folder, encoding="trigrams", trigrams=64)
     (batch,) = task.batches("valid", 1)
-    want = TrigramHashing(64).indices(["fly", "to", "Boston"])
+    want = TrigramHashing(64).indices(["fly", "to", "boston"])
     np.testing.assert_array_equal(batch.inputs[:3, 0, : want.shape[1]], want)
     assert (batch.inputs[:3, 0, want.shape[1] :] == -1).all() and task.input_size == 64
     assert task.codec.encode(["Antananarivo"]).shape == (1, 12)
+    np.testing.assert_array_equal(task.codec.encode(["BOSTON", "747"]), task.codec.encode(["boston", "000"]))
     assert task.codec.tag([["Antananarivo"], ["to", "Oslo"]], lambda batch: jnp.ones((*batch.inputs.shape[:2], 4)))
 
 
@@ -185,6 +191,22 @@ def test_a_missing_or_empty_corpus_says_where_it_was_looked_for(tmp_path, monkey
     (tmp_path / "test.txt").write_text("a O\n")
     with pytest.raises(DataError, match=r"train\.txt"):
         _ = Tagging(corpus="files", path=str(tmp_path)).sentences
+
+
+def test_a_file_of_one_split_brings_the_others(folder, tmp_path):
+    for split in LINES:
+        assert task_of(folder / f"{split}.txt").sentences == task_of(folder).sentences
+    (folder / "valid.txt").rename(folder / "mine.txt")
+    with pytest.raises(DataError, match="mine.txt: is of no split: expected files called train, valid and test"):
+        _ = task_of(folder / "mine.txt").sentences
+    with pytest.raises(DataError, match=r"valid\.txt"):
+        _ = task_of(folder).sentences
+
+
+def test_tags_that_are_no_chunks_are_told_by_sentence(folder):
+    (folder / "valid.txt").write_text("fly O\n\nthe DET\n")
+    with pytest.raises(DataError, match=r"sentence 2 of valid, 'the': tags\[0\] is 'DET'"):
+        _ = task_of(folder).sentences
 
 
 @pytest.mark.parametrize("form", ["jointslu", "slotgated"])
