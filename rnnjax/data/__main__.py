@@ -8,11 +8,12 @@ Every file is checked by its sha256. A download that was cut goes on where it st
 there already is not downloaded again. Studies and tasks find what is in the cache or below $RNNJAX_DATA without more
 said; files from elsewhere are given to them as --config.task.path=FILE_OR_FOLDER.
 
-Exit status: 0 done, 1 a failed download (the message says what to do), 2 a wrong command line, 130 Ctrl-C.
+Exit status: 0 done, 1 a failed download or output (the message says what to do), 2 a wrong command line, 130 Ctrl-C.
 """
 
 import argparse
 import difflib
+import errno
 import os
 import pathlib
 import sys
@@ -34,15 +35,27 @@ def main(arguments: list[str] | None = None) -> int:
             _list()
         else:
             _fetch(parser, asked.corpus, asked.path)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except DataError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from there", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `list | head`: nobody reads on, so what is left is flushed to nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `list | head`: nobody reads on
+        _drop_output()
+    except OSError as error:  # a full disk; `fetch` says its own as DataError
+        print(f"standard output: cannot be written: {error.strerror or error}", file=sys.stderr)
+        _drop_output()
+        return 1
     return 0
+
+
+def _drop_output() -> None:
+    """What is left of the output is flushed to nowhere, not to an error at the end of the process."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,11 +72,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list() -> None:
+    if sys.stdout is None:  # closed by the shell: print would say nothing at all
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     for name, corpus in CATALOGUE.items():
         size = sum(file.size for file in corpus.files) / 1e6
         files = f"{len(corpus.files)} file{'s' if len(corpus.files) > 1 else ''}"
         print(f"{name:16} {files}, {size:.1f} MB: {corpus.about}\n{'':16} licence: {corpus.licence}")
-    sys.stdout.flush()
 
 
 def _fetch(parser: argparse.ArgumentParser, name: str, path: str | None) -> None:
@@ -74,7 +88,10 @@ def _fetch(parser: argparse.ArgumentParser, name: str, path: str | None) -> None
     if path is not None and not path.strip():
         parser.error("--path is empty: expected a folder")
     corpus = CATALOGUE[name]
-    folder = usual_folders(corpus.folder)[-1] if path is None else pathlib.Path(path).expanduser() / corpus.folder
+    try:
+        folder = usual_folders(corpus.folder)[-1] if path is None else pathlib.Path(path).expanduser() / corpus.folder
+    except RuntimeError as error:  # ~ of a user that is not there
+        parser.error(f"{'RNNJAX_DATA' if path is None else f'--path={path}'}: {error}")
     console = Console(stderr=True)
     console.print(f"{name}: {corpus.about}", highlight=False, markup=False, soft_wrap=True)
     fetch(corpus, folder, console)

@@ -37,7 +37,9 @@ def fetch(corpus: Corpus, folder: pathlib.Path, console: Console) -> list[pathli
     console.print(f"licence: {corpus.licence}", highlight=False, markup=False, soft_wrap=True)
     targets = [_inside(folder, file.name) for file in corpus.files]
     for file, target in zip(corpus.files, targets, strict=True):
-        if target.exists():
+        with _written(target):  # a name may be too long even to ask for
+            there = target.exists()
+        if there:
             _check_same(file, target)
             console.print(f"{file.name}: is there", highlight=False, markup=False, soft_wrap=True)
             continue

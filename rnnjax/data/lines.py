@@ -1,15 +1,18 @@
 """Text files, plain or gzipped: their text, their lines and the words of a line.
 
-A line ends at "\\n", and a "\\r" before it is no part of it. Words end at spaces and tabs. What else Unicode counts as
-the end of a line or as space, NEL and the no-break space for two, stands inside of lines and words of real corpora:
-`str.splitlines` and `str.split` count wrongly there.
+A line ends at "\\n", and a "\\r" before it is no part of it; in a file without any "\\n" it ends at "\\r". Words end at
+spaces and tabs. What else Unicode counts as the end of a line or as space, NEL and the no-break space for two, stands
+inside of lines and words of real corpora: `str.splitlines` and `str.split` count wrongly there.
 """
 
 import codecs
 import io
+import lzma
 import operator
 import os
 import pathlib
+import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -21,7 +24,13 @@ from rnnjax.data.errors import AGAIN, DataError, malformed, shown
 # Far more than the corpora have: a file that inflates to more is meant to fill the memory.
 MAX_BYTES = 2**32
 _ZIP = b"PK\x03\x04"
+# RuntimeError: encrypted, or a compression that Python has not. MemoryError: LZMA that asks for a damaged size.
+_BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+    *(ValueError, LookupError, RuntimeError, MemoryError),
+)
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = re.compile("^\ufeff+", re.MULTILINE)
 _strip = operator.methodcaller("strip", " \t")
 
 
@@ -34,7 +43,10 @@ def read_lines(path: str | os.PathLike, *, encoding: str = "utf-8") -> list[str]
 
 
 def read_text(path: str | os.PathLike, *, member: str | None = None, encoding: str = "utf-8") -> str:
-    """A text file, plain or gzipped as its first bytes tell, with "\\n" for "\\r\\n" and without a byte order mark.
+    """A text file, plain or gzipped as its first bytes tell, with "\\n" for "\\r\\n", and without byte order marks.
+
+    Where all lines end at "\\r", "\\n" stands for it. Marks at the beginning of other lines, as of files that were put
+    together, are dropped too.
 
     member: the name of a file in the archive, where `path` is a .zip.
 
@@ -117,8 +129,7 @@ def _member(path, data: bytearray, member: str) -> bytearray:
                 return _read_all(path, file)
     except DataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, LookupError, RuntimeError) as error:
-        # RuntimeError: encrypted, or a compression that Python has not
+    except _BROKEN_ZIP as error:
         raise malformed(path, "", f"cannot be read as a zip archive: {shown(str(error))}", AGAIN) from error
 
 
@@ -131,13 +142,17 @@ def _decode(name: str, data: bytearray, encoding: str) -> str:
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode(encoding)
     except UnicodeDecodeError as error:
-        line, broken = error.object[: error.start].count(b"\n") + 1, error.object[error.start : error.end]
+        end = b"\n" if b"\n" in data else b"\r"
+        line, broken = error.object[: error.start].count(end) + 1, error.object[error.start : error.end]
         around = shown(error.object[max(0, error.start - 8) : error.start + 8])
         raise malformed(name, f"line {line}", f"{shown(broken)} in {around} is not {encoding}", way_out) from None
     except UnicodeError as error:
         raise malformed(name, "", f"not {encoding}: {shown(str(error))}", way_out) from None
     except LookupError as error:  # a codec of bytes, such as hex
         raise ValueError(f"encoding is {encoding!r}: expected one of text") from error
+    text = text.replace("\r\n", "\n")
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
     if (at := text.find("\0")) >= 0:
         raise malformed(name, f"line {text.count(chr(10), 0, at) + 1}", "a NUL byte", way_out)
-    return text.replace("\r\n", "\n")
+    return _MARKS.sub("", text) if "\ufeff" in text else text

@@ -26,7 +26,7 @@ def locate(path: str | os.PathLike = "", *, names: Sequence[str], corpus: str) -
     Raises DataError, listing the places that were looked in, where there is none.
     """
     if os.fspath(path):
-        given = pathlib.Path(path).expanduser()
+        given = expanded(path)
         if given.is_file():
             return given
         if not given.exists():
@@ -41,6 +41,14 @@ def locate(path: str | os.PathLike = "", *, names: Sequence[str], corpus: str) -
     raise DataError(_not_found(folders, names, corpus))
 
 
+def expanded(path: str | os.PathLike) -> pathlib.Path:
+    """The path with ~ as the home folder. Raises DataError where there is no such user."""
+    try:
+        return pathlib.Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: there is no such user\nGive the path from / on.") from None
+
+
 def _way_out(corpus: str) -> str:
     fetched = [name for name, held in CATALOGUE.items() if held.folder == corpus]
     return "".join(_FETCHED.format(name=name) for name in fetched) + WAY_OUT.format(corpus=corpus)
@@ -50,7 +58,7 @@ def usual_folders(corpus: str) -> list[pathlib.Path]:
     """Where a corpus is looked for when no path is given; the last is in the cache, where `fetch` puts it."""
     folders = []
     if root := os.environ.get("RNNJAX_DATA", ""):
-        folders.append(pathlib.Path(root).expanduser() / corpus)
+        folders.append(expanded(root) / corpus)
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification has a relative path ignored.
     cache = pathlib.Path(cache) if os.path.isabs(cache) else pathlib.Path(os.path.expanduser("~")) / ".cache"

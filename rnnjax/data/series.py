@@ -1,5 +1,6 @@
 """Time series: one long one of a CSV file, or many labelled ones of the UEA and UCR archives."""
 
+import collections
 import difflib
 import math
 import os
@@ -42,7 +43,7 @@ def read_series(path: str | os.PathLike, *, columns: Sequence[str] = ()) -> Seri
     if any(is_number(name) for name in names):
         problem = f"is {shown(','.join(rows[0]))}: expected the names of the columns"
         raise malformed(path, f"line {lines[0]}", problem, "Put a line with a name for each column first.")
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise malformed(path, f"line {lines[0]}", f"{shown(twice[0])} names two columns", "Rename one of them.")
     rows, lines = rows[1:], lines[1:]
     if not rows:
@@ -58,14 +59,17 @@ def read_series(path: str | os.PathLike, *, columns: Sequence[str] = ()) -> Seri
 
 
 def _positions(path, names: tuple[str, ...], columns: Sequence[str], stamped: bool) -> list[int]:
+    places = {name: place for place, name in enumerate(names)}
     for column in columns:
-        if column not in names:
+        if column not in places:
             near = difflib.get_close_matches(column, names, 1)
             meant = f"did you mean {near[0]!r}?" if near else f"It has {shown(list(names))}."
             raise malformed(path, "", f"no column {column!r}", meant)
         if stamped and column == names[0]:
-            raise malformed(path, "line 2", f"column {column!r} holds time stamps", f"Numbers are in {names[1:]}.")
-    return [names.index(column) for column in columns]
+            raise malformed(
+                path, "line 2", f"column {column!r} holds time stamps", f"Numbers are in {shown(names[1:])}."
+            )
+    return [places[column] for column in columns]
 
 
 def read_ts(path: str | os.PathLike) -> list[LabelledSeries]:
@@ -158,12 +162,12 @@ def _channel(path, number: int, place: int, text: str) -> np.ndarray:
     with np.errstate(over="ignore"):  # found as infinite
         try:
             values = np.array([float(field) for field in fields], np.float32)
-            if np.isfinite(values).all():
+            if np.isfinite(values).all() and "_" not in text:
                 return values
         except ValueError:
             pass  # found below
         for step, field in enumerate(fields, 1):
-            if not is_number(field) or not math.isfinite(np.float32(float(field))):
+            if "_" in field or not is_number(field) or not math.isfinite(np.float32(float(field))):
                 what = "a missing value" if field.strip() in ("?", "") else "expected a finite number"
                 where = f"line {number}, channel {place}, value {step}"
                 raise malformed(path, where, f"is {shown(field.strip())}: {what}", "Fill the gap or drop the series.")

@@ -1,6 +1,7 @@
 """Tables of fields between commas, semicolons or tabs, and the numbers in them."""
 
 import csv
+import io
 import math
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnjax.data.errors import AGAIN, malformed, shown
-from rnnjax.data.lines import read_lines
+from rnnjax.data.lines import read_text
 
 DELIMITERS = (",", ";", "\t")
 
@@ -19,20 +20,13 @@ def read_rows(path: str | os.PathLike, encoding: str = "utf-8") -> tuple[list[li
 
     The delimiter is the first of `DELIMITERS` that the first line holds outside of double quotes.
 
-    Raises DataError for what is no such text, and for a row that is not as long as the first.
+    Raises DataError for what is no such text, for a quote that does not end or that something but a delimiter follows,
+    and for a row that is not as long as the first.
     """
-    text = read_lines(path, encoding=encoding)
-    first = re.sub('"[^"]*"', "", next(line for line in text if line.strip()))
+    text = read_text(path, encoding=encoding)
+    first = re.sub('"[^"]*"', "", next(line for line in text.split("\n") if line.strip()))
     delimiter = next((sign for sign in DELIMITERS if sign in first), ",")
-    reader = csv.reader(text, delimiter=delimiter)
-    rows, lines = [], []
-    try:
-        for row in reader:
-            if row and (len(row) > 1 or row[0].strip()):
-                rows.append(row)
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        raise malformed(path, f"line {reader.line_num}", f"not CSV: {error}", "Mend or drop the line.") from error
+    rows, lines = _parsed(path, text, delimiter)
     if not rows:
         raise malformed(path, "", "no line holds a value", AGAIN)
     for row, line in zip(rows, lines, strict=True):
@@ -42,8 +36,25 @@ def read_rows(path: str | os.PathLike, encoding: str = "utf-8") -> tuple[list[li
     return rows, lines
 
 
+def _parsed(path, text: str, delimiter: str) -> tuple[list[list[str]], list[int]]:
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    limit = csv.field_size_limit(len(text) + 1)  # the module's own is 131,072
+    rows, lines, start = [], [], 1
+    try:
+        for row in reader:
+            if row and (len(row) > 1 or row[0].strip()):
+                rows.append(row)
+                lines.append(reader.line_num)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise malformed(path, f"line {start}", f"not CSV: {error}", "Mend its quotes, or drop the line.") from error
+    finally:
+        csv.field_size_limit(limit)
+    return rows, lines
+
+
 def is_number(field: str) -> bool:
-    """Whether float() takes it; NaN and infinity are numbers here."""
+    """Whether float() takes it: NaN and infinity are numbers here, and so is 1_000, which `as_numbers` refuses."""
     try:
         float(field)
     except ValueError:
@@ -52,16 +63,17 @@ def is_number(field: str) -> bool:
 
 
 def as_numbers(path, rows: Sequence[Sequence[str]], lines: Sequence[int], names: Sequence[str]) -> np.ndarray:
-    """float64 [N, C] of rows of fields. Raises DataError, by line and name of the column, for what is not finite."""
+    """float64 [N, C] of rows of fields. Raises DataError, by line and name of the column, for what is not finite
+    and for "_", which is none of a number's signs in a table."""
     try:
         values = np.array([[float(field) for field in row] for row in rows])
-        if np.isfinite(values).all():
+        if np.isfinite(values).all() and not any("_" in "".join(row) for row in rows):
             return values
     except ValueError:
         pass  # found below
     for row, line in zip(rows, lines, strict=True):
         for field, name in zip(row, names, strict=True):
-            if not is_number(field) or not math.isfinite(float(field)):
+            if "_" in field or not is_number(field) or not math.isfinite(float(field)):
                 problem = f"is {shown(field)}: expected a finite number"
                 raise malformed(path, f"line {line}, {name}", problem, "Fill the gap, or drop the line or the column.")
     raise AssertionError("a number that is not finite was not found again")

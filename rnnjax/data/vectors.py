@@ -1,6 +1,7 @@
 """Pretrained word vectors: word2vec's binary and text files, GloVe's and fastText's text files."""
 
 import array
+import codecs
 import os
 from collections.abc import Collection
 from typing import BinaryIO
@@ -33,16 +34,16 @@ def read_vectors(path: str | os.PathLike, *, only: Collection[str] | None = None
     twice, more or fewer words than announced, a value that is not finite, bytes that are not UTF-8.
     """
     with opened(path) as file:
-        first = file.readline(MAX_LINE)
+        line = file.readline(MAX_LINE)
         head = file.read(MAX_WORD)
+    first = line.removeprefix(codecs.BOM_UTF8)
     announced = _announced(path, first)
     count, features = announced or (None, _features(path, first))
     kept = _Kept(path, only, features)
     with opened(path) as file:
-        if announced:
-            file.readline(MAX_LINE)
+        file.read(len(line) if announced else len(line) - len(first))
         if announced and _holds(NOT_TEXT, head):  # numbers of 4 bytes, one of which is 0 or the like before long
-            _read_binary(kept, file, len(first), count)
+            _read_binary(kept, file, len(line), count)
         else:
             _read_text(kept, file, count)
     return kept.result()
@@ -143,10 +144,13 @@ def _read_text(kept: _Kept, file: BinaryIO, count: int | None) -> None:
 
 def _parsed(path, number: int, fields: list[bytes]) -> array.array:
     try:
-        return array.array("f", map(float, fields))
+        values = array.array("f", map(float, fields))
+        if b"_" not in b"".join(fields):  # float() takes 1_000
+            return values
     except ValueError:
-        wrong = next(field for field in fields if not _is_number(field))
-        raise malformed(path, f"line {number}", f"{_text(wrong)} is no number", "Mend or drop the line.") from None
+        pass  # found below
+    wrong = next(field for field in fields if b"_" in field or not _is_number(field))
+    raise malformed(path, f"line {number}", f"{_text(wrong)} is no number", "Mend or drop the line.")
 
 
 def _read_binary(kept: _Kept, file: BinaryIO, start: int, count: int) -> None:

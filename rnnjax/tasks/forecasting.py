@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnjax.data.buckets import epoch_batches
 from rnnjax.data.errors import malformed
+from rnnjax.data.locate import expanded
 from rnnjax.data.series import read_series
 from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, check_whole, widen
 
@@ -76,7 +77,7 @@ class Forecasting(CorpusTask):
     def series(self) -> np.ndarray:
         """float64 [T], in its own units. Raises DataError where there is no such file or it is too short."""
         if self.path:
-            held = read_series(self.path, columns=(self.column,) if self.column else ())
+            held = read_series(expanded(self.path), columns=(self.column,) if self.column else ())
             if len(held.names) > 1:
                 problem = f"holds the columns {', '.join(held.names)}: expected one to forecast"
                 raise malformed(self.path, "", problem, "Give its name as `column` (--config.task.column=NAME).")

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnjax.data.errors import DataError
 from rnnjax.data.lines import read_text, split_lines, split_words
-from rnnjax.data.locate import locate
+from rnnjax.data.locate import expanded, locate
 from rnnjax.data.tales import tales
 from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, check_whole, cross_entropy
 from rnnjax.text.vocabulary import Vocabulary
@@ -102,7 +102,7 @@ class Language(CorpusTask):
         if self.corpus == "ptb":
             path = locate(self.path, names=("ptb.zip", "ptb.train.txt"), corpus="ptb")
             return {split: _stripped(_read_ptb(path, split)) for split in SPLITS}
-        path = pathlib.Path(self.path).expanduser()
+        path = expanded(self.path)
         if self.corpus == "shakespeare":
             path = locate(self.path, names=("input.txt",), corpus="tinyshakespeare")
         return _cut(read_text(path), path, in_lines=self.symbols == "words")

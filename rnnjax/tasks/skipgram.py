@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import pathlib
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from rnnjax.data.errors import DataError
 from rnnjax.data.lines import read_lines, split_words
+from rnnjax.data.locate import expanded
 from rnnjax.tasks.base import Batch, CorpusTask, check_whole, widen
 from rnnjax.tasks.contexts import context_sentences
 from rnnjax.text.skipgram import draw_noise, draw_pairs, keep_probabilities, noise_distribution
@@ -174,7 +174,7 @@ class SkipGram(CorpusTask):
 
     @property
     def _source(self) -> str:
-        return "the generated corpus" if self.corpus == "generated" else str(pathlib.Path(self.path).expanduser())
+        return "the generated corpus" if self.corpus == "generated" else str(expanded(self.path))
 
     @functools.cached_property
     def _passes(self) -> dict[int, tuple[int, np.ndarray]]:

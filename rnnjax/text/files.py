@@ -10,10 +10,15 @@ from rnnjax.data.errors import AGAIN, malformed, shown
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """What a file of JSON holds. Raises DataError where there is none."""
+    """What a file of JSON holds. Raises DataError where it can't be read, and where it holds something else."""
     try:
-        return json.loads(pathlib.Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, or a null character in the path
+        data = pathlib.Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise malformed(path, "", f"cannot be read: {reason}", "Check the name and the permissions.") from error
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise malformed(path, "", f"cannot be read as JSON: {shown(str(error))}", AGAIN) from error
 
 

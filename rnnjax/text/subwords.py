@@ -1,10 +1,11 @@
 """Words in pieces, by the `tokenizers` library: pip install 'rnnjax[text]'."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from rnnjax.text.files import read_json, write_text
 
 KINDS = ("bpe", "wordpiece", "characters")
 OTHER = "<unk>"
+MAX_SIZE = 2**24
+"""Far above what any has; the library takes the memory at once, or fails."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +28,11 @@ class Subwords:
 
     Hashable and equal by content. `len` is the number of pieces.
 
-    content: JSON in the format of the `tokenizers` library, one written by another program among them.
+    content: JSON in the format of the `tokenizers` library, one written by another program among them. Truncation and
+        padding that it asks for are left out: lines are encoded whole.
 
-    Raises ValueError where the library can't read it, and ImportError where it is not installed.
+    Raises ValueError where the library can't read it or can't encode with it, where pieces are not numbered from 0
+    without gaps, and where it drops merges at random. Raises ImportError where the library is not installed.
     """
 
     content: str = dataclasses.field(repr=False)
@@ -51,14 +56,18 @@ class Subwords:
         Number 0 is what unknown characters fall to, of wordpiece the whole word. "<unk>" and specials that stand in a
         line are taken as such.
 
-        Raises ValueError for another kind, no data, and a size too small for the characters.
+        Raises ValueError for another kind, no data, a line that is no text, a size that is no whole number of 1 to
+        `MAX_SIZE`, and one too small for the characters.
         """
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}: expected one of {', '.join(KINDS)}")
         if (size is None) != (kind == "characters"):
             wanted = "none" if kind == "characters" else "a number"
             raise ValueError(f"size is {size}: expected {wanted} of the kind {kind}")
-        lines, first = [_as_text(line) for line in lines], (OTHER, *specials)
+        whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if size is not None and not (whole and 1 <= size <= MAX_SIZE):
+            raise ValueError(f"size is {shown(size)}: expected a whole number of 1 to {MAX_SIZE}")
+        lines, first = [_as_text(line) for line in lines], (OTHER, *map(_as_text, specials))
         if kind == "wordpiece":
             tokenizer = _wordpiece(lines, size, first)
         else:
@@ -75,16 +84,19 @@ class Subwords:
 
     @functools.cached_property
     def _tokenizer(self) -> Any:
-        try:
-            return _library().Tokenizer.from_str(self.content)
-        except ImportError:
-            raise
-        except Exception as error:  # the library raises no other class
-            raise ValueError(f"content is no tokenizer: {shown(str(error))}") from error
+        library = _library()
+        with _told("content is no tokenizer"):
+            tokenizer = library.Tokenizer.from_str(self.content)
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        _check(tokenizer)
+        return tokenizer
 
     def encode(self, line: str) -> np.ndarray:
-        """int32 [n], the numbers of the line's pieces."""
-        return np.array(self._tokenizer.encode(line, add_special_tokens=False).ids, np.int32)
+        """int32 [n], the numbers of the line's pieces. Raises ValueError where it is no text."""
+        line = _as_text(line)
+        with _told(f"{shown(line)} cannot be encoded"):
+            return np.array(self._tokenizer.encode(line, add_special_tokens=False).ids, np.int32)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces of so many numbers. Raises ValueError, naming place and number, where there is no such piece."""
@@ -164,4 +176,35 @@ def _wordpiece(lines: Sequence[str], size: int, first: Sequence[str]) -> Any:
 def _as_text(line: str) -> str:
     if not isinstance(line, str):
         raise ValueError(f"a line is {shown(line)}: expected a string")
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        problem = f"holds half a surrogate pair, {line[error.start]!r}, as character {error.start + 1}"
+        raise ValueError(f"a line {problem}: expected text of whole characters") from None
     return line
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Makes a ValueError of what the library raises, its panics too, which are no Exception and have no public name."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what}: {shown(str(error))}") from error
+
+
+def _check(tokenizer: Any) -> None:
+    """Raises ValueError for a tokenizer that would fail, or give other numbers, on some line or at some time."""
+    numbers = sorted(tokenizer.get_vocab().values())
+    if numbers != list(range(len(numbers))):
+        at = next((at for at, number in enumerate(numbers) if number != at), len(numbers))
+        raise ValueError(f"content has no single piece of number {at}: expected 0 .. {len(numbers) - 1}, each once")
+    if dropout := getattr(tokenizer.model, "dropout", None):
+        raise ValueError(f"content has dropout {dropout}, which cuts a line otherwise each time: expected none")
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if unknown is not None and tokenizer.model.token_to_id(unknown) is None:
+        raise ValueError(f"content has no piece {shown(unknown)}, which unknown characters fall to: expected it")
+    with _told("content is a tokenizer that fails"):
+        tokenizer.decode(tokenizer.encode("a \U000f0000", add_special_tokens=False).ids)  # a letter and an unknown one

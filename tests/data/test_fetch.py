@@ -258,10 +258,11 @@ def test_ctrl_c(one_corpus, monkeypatch, capsys):
         (["fetch", "zzzzz"], "no corpus 'zzzzz': there are atis, conll2000"),
         (["fetch", "../atis"], "no corpus '../atis'"),
         (["fetch", "atis", "--path="], "--path is empty"),
+        (["fetch", "atis", "--path=~nobody-of-this-name/x"], "--path=~nobody-of-this-name/x: Could not determine home"),
         (["fetch", "atis", "--pat=x"], "unrecognized arguments: --pat=x"),
         (["get", "atis"], "invalid choice: 'get'"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_wrong_command_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -284,3 +285,18 @@ def test_as_a_module_into_a_closed_pipe():
     command = f"{sys.executable} -m rnnjax.data list | head -n 1; exit ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ)
     assert ran.returncode == 0 and ran.stdout.startswith("atis") and ran.stderr == ""
+
+
+@pytest.mark.parametrize("where, reason", [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")])
+def test_output_that_cannot_be_written(where, reason):
+    if where == ">/dev/full" and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m rnnjax.data list {where}"], capture_output=True, text=True
+    )
+    assert ran.returncode == 1 and ran.stderr == f"standard output: cannot be written: {reason}\n"
+
+
+def test_a_path_that_is_too_long(one_corpus, capsys):
+    assert __main__.main(["fetch", "mine", f"--path={'a' * 300}"]) == 1
+    assert "cannot be written: File name too long" in capsys.readouterr().err

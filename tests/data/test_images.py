@@ -127,12 +127,15 @@ def test_tables_of_numbers(tmp_path, text):
         (b"1,b\n3,4\n", "line 1, column 2: is 'b'"),
         (b"a,b\n", "line 1: holds no number, and nothing follows"),
         (b'""\n', "no line holds a value"),
-        (b"1," + b"2" * 200_000, "line 1: not CSV: field larger"),
+        (b"1," + b"2" * 200_000, "line 1, column 2: is '2222"),
+        (b"1,2\n1_000,4\n", "line 2, column 1: is '1_000': expected a finite number"),
+        (b"1_000\n2\n", "line 1, column 1: is '1_000': expected a finite number"),
+        (b'1\n"2\n3\n', "line 2: not CSV: unexpected end of data"),
         (b"", "the file is empty"),
         (b"1\0", "binary"),
         (b"\xff\n1", "line 1"),
     ],
-    ids=range(12),
+    ids=range(15),
 )
 def test_errors_of_tables_name_line_and_column(tmp_path, data, message):
     assert message in _refused(tmp_path, data, read_numbers)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import sys
 import zipfile
 
 import pytest
@@ -35,6 +36,8 @@ def _put(folder, data: bytes, name="x.txt"):
         (b"\na\n\n\n", ["", "a", "", ""]),
         (b" a \n\tb\t\n", [" a ", "\tb\t"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"a b\r\rc\r", ["a b", "", "c"]),  # nothing but \r
+        (b"\xef\xbb\xbf\xef\xbb\xbfa\n\xef\xbb\xbfb\nc\xef\xbb\xbfd\n", ["a", "b", "c\ufeffd"]),  # put together
         ("a\x85b\x0bc\x0cd\u2028e\x1cf\n".encode(), ["a\x85b\x0bc\x0cd\u2028e\x1cf"]),
         ("Z\u00fcrich \U0001f600".encode(), ["Z\u00fcrich \U0001f600"]),
     ],
@@ -58,6 +61,7 @@ def test_encodings(tmp_path):
     assert message.endswith('encoding="latin-1" reads any bytes.')
     wide = _put(tmp_path, "one\ntwo\n".encode("utf-16"))
     assert read_lines(wide, encoding="utf-16") == ["one", "two"]
+    assert read_lines(wide, encoding=f"utf-16-{sys.byteorder[0]}e") == ["one", "two"]
     assert _refused(wide).endswith('encoding="utf-16".')
     assert "line 1: a NUL byte" in _refused(wide, encoding="latin-1")
     for name in ("utf8000", "hex"):
@@ -71,6 +75,7 @@ def test_encodings(tmp_path):
     [
         (b"", "the file is empty"),
         (b"\xef\xbb\xbf \r\n\n\t", "the file is empty"),
+        (b"a\rb\xff\rc", "line 2: b'\\xff'"),
         (b"a\nb\0c\n", "line 2: a NUL byte\nIt is binary"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not utf-8\nIt is binary"),
         (b"PK\x03\x04 and so on", "a zip archive: expected text\nExtract it"),
@@ -124,8 +129,9 @@ def test_members_of_archives(tmp_path):
             read_text(_put(tmp_path, broken), member="a")
 
 
-def test_truncated_and_damaged_archives(tmp_path):
-    data = _zip({"a": b"some words\n" * 20})
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_truncated_and_damaged_archives(tmp_path, compression):
+    data = _zip({"a": b"some words\n" * 20}, compression)
     for at in range(len(data)):
         for damaged in (data[:at], data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :]):
             try:

@@ -1,5 +1,6 @@
 """Time series of CSV and .ts files: the right values, and one clear error for everything else."""
 
+import csv
 import gzip
 
 import numpy as np
@@ -65,14 +66,31 @@ def test_a_series_without_time_stamps_and_other_delimiters(tmp_path):
             {},
             "line 1: is '1,5.5,-1': expected the names",
         ),
+        ('x\n1\n"2\n3\n4\n5\n', {}, "line 3: not CSV: unexpected end of data\nMend its quotes"),
+        ('x\n"1"2\n3\n', {}, "line 2: not CSV: ',' expected after '\"'"),
+        ("x\n1\n1_000\n", {}, "line 3, x: is '1_000': expected a finite number"),
+        ("a,b\n1_000,2\n", {}, "line 2, a: is '1_000': expected a finite number"),
         ("a,b\n", {}, "holds the names of the columns and no values"),
         ("a\nx\n", {}, "line 2: 'x' is the only value"),
         ("", {}, "the file is empty"),
     ],
-    ids=range(12),
+    ids=range(16),
 )
 def test_series_errors_name_the_place(tmp_path, data, options, message):
     assert message in _refused(tmp_path, data, read_series, **options)
+
+
+def test_lines_that_end_at_carriage_returns(tmp_path):
+    assert _read(tmp_path, STAMPED.replace("\n", "\r"), read_series).values.tolist() == [[5.5, -1], [6, 20]]
+
+
+def test_a_long_field_and_many_columns(tmp_path):
+    stamp = "t" * 200_000
+    assert _read(tmp_path, f"date,a\n{stamp},1\n", read_series).times == (stamp,)
+    limit = csv.field_size_limit()
+    names = [f"c{i}" for i in range(40_000)]  # by a search of the names for each name this takes half a minute
+    found = _read(tmp_path, ",".join(names) + "\n" + ",".join(["1"] * len(names)), read_series)
+    assert found.names == tuple(names) and csv.field_size_limit() == limit
 
 
 @FUZZ
@@ -162,3 +180,8 @@ def test_damaged_ts(tmp_path, data):
             assert case.values.size and case.values.ndim == 2 and np.isfinite(case.values).all()
     except DataError as error:
         assert str(error).count("\n") == 1 and len(str(error)) < 700
+
+
+def test_underscores_are_no_part_of_a_number(tmp_path):
+    data = "@problemName x\n@classLabel false\n@data\n1,2\n1,1_000\n"
+    assert "line 5, channel 1, value 2: is '1_000'" in _refused(tmp_path, data, read_ts)

@@ -31,6 +31,9 @@ FORMATS = {
     "word2vec text": b"4 3\n" + _glove(),
     "fastText": b"4 3\n" + _glove(end=" \n"),
     "GloVe": _glove(),
+    "word2vec binary with a byte order mark": b"\xef\xbb\xbf" + _binary(),
+    "word2vec text with a byte order mark": b"\xef\xbb\xbf4 3\n" + _glove(),
+    "GloVe with a byte order mark": b"\xef\xbb\xbf" + _glove(),
     "GloVe, CRLF, without the last newline": _glove(end="\r\n")[:-2],
 }
 
@@ -148,3 +151,10 @@ def test_damaged_files(tmp_path, name, edits, packed):
         assert len(words) == len(set(words)) == len(vectors) and np.isfinite(vectors).all()
     except DataError as error:
         assert str(error).count("\n") == 1 and len(str(error)) < 700
+
+
+def test_underscores_are_no_part_of_a_number(tmp_path):
+    for data in (b"the 1 2\ncat 3 1_000\n", b"2 2\ncat 3 1_000\nthe 1 2\n"):
+        with pytest.raises(DataError, match="line 2: '1_000' is no number"):
+            _read(tmp_path, data)
+    assert _read(tmp_path, b"a_b 1 2\n")[0] == ["a_b"]

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import math
-import time
 
 import jax
 import jax.numpy as jnp
@@ -184,9 +183,8 @@ PTB = {
 def test_the_penn_treebank_has_its_counts(corpora, symbols):
     if not (corpora / "ptb").is_dir():
         pytest.skip(f"no ptb in {corpora}")
-    task, started = Language(corpus="ptb", symbols=symbols), time.process_time()
+    task = Language(corpus="ptb", symbols=symbols)
     assert tuple(map(len, task.ids.values())) == PTB[symbols][0]
-    assert time.process_time() - started < 3  # a Python loop over five million characters takes longer
     seen = len(np.unique(task.ids["train"]))
     assert seen == PTB[symbols][1]
     assert seen == len(task.vocabulary) - (symbols == "characters")  # of words, "<unk>" is one of the corpus

@@ -100,6 +100,11 @@ def test_any_line_is_encoded(subwords, line):
         (lambda: Subwords.train(LINES, "bpe"), "size is None: expected a number of the kind bpe"),
         (lambda: Subwords.train(LINES, "characters", 40), "size is 40: expected none of the kind characters"),
         (lambda: Subwords.train(LINES, "bpe", 5), "size is 5: expected at least 15, for every character"),
+        (lambda: Subwords.train(LINES, "bpe", -1), "size is -1: expected a whole number of 1 to 16777216"),
+        (lambda: Subwords.train(LINES, "bpe", 10**12), "size is 1000000000000: expected a whole number"),
+        (lambda: Subwords.train(LINES, "bpe", "4"), "size is '4': expected a whole number"),
+        (lambda: Subwords.train(["a\ud800"], "bpe", 40), r"half a surrogate pair, '.ud800', as character 2"),
+        (lambda: Subwords.train(LINES, "characters").encode("\udc00"), "half a surrogate pair"),
         (lambda: Subwords.train([], "bpe", 40), "lines hold nothing but space"),
         (lambda: Subwords.train([["the"]], "bpe", 40), r"a line is \['the'\]: expected a string"),
         (lambda: Subwords.train(LINES, "characters").pieces([1, 99]), r"ids\[1\] is 99: expected 0 .. 14"),
@@ -110,3 +115,69 @@ def test_any_line_is_encoded(subwords, line):
 def test_what_can_not_be_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def _changed(kind: str, **model) -> dict:
+    content = json.loads(Subwords.train(LINES, kind, SIZES[kind]).content)
+    content["model"] |= model
+    return content
+
+
+def _load(folder, content) -> Subwords:
+    (folder / "pieces.json").write_text(json.dumps(content))
+    return Subwords.load(folder / "pieces.json")
+
+
+def test_truncation_and_padding_of_a_file_are_left_out(tmp_path):
+    content = _changed("bpe")
+    plain = _load(tmp_path, content).encode(LINES[0]).tolist()
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    tokenizer.enable_truncation(2)
+    assert _load(tmp_path, json.loads(tokenizer.to_str())).encode(LINES[0]).tolist() == plain
+    tokenizer.no_truncation()
+    tokenizer.enable_padding(length=50)
+    assert _load(tmp_path, json.loads(tokenizer.to_str())).encode(LINES[0]).tolist() == plain
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_tokenizers_that_would_fail_later_are_refused(tmp_path, kind):
+    vocabulary = _changed(kind)["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.get)
+    for model, message in (
+        ({"unk_token": "[UNK]"}, "content has no piece '.UNK.'"),
+        ({"vocab": vocabulary | {last: 99}}, f"content has no single piece of number {vocabulary[last]}"),
+        ({"vocab": vocabulary | {last: 3}}, "content has no single piece of number 4"),
+        ({"vocab": {word: number for word, number in vocabulary.items() if word != "<unk>"}}, "piece of number 0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            _load(tmp_path, _changed(kind, **model))
+
+
+def test_dropout_is_refused(tmp_path):
+    with pytest.raises(DataError, match="content has dropout 0.5"):
+        _load(tmp_path, _changed("bpe", dropout=0.5))
+
+
+def test_a_model_that_knows_no_others_is_tried(tmp_path):
+    content = _changed("bpe")
+    content["model"] = {"type": "Unigram", "unk_id": None, "vocab": [["a", 0.0], ["b", -1.0]], "byte_fallback": False}
+    content["added_tokens"] = []
+    with pytest.raises(DataError, match="content is a tokenizer that fails"):
+        _load(tmp_path, content)
+
+
+def test_panics_of_the_library_are_errors(monkeypatch, subwords):
+    class PanicException(BaseException):
+        pass
+
+    class Broken:
+        def encode(self, *arguments, **options):
+            raise self.error
+
+    monkeypatch.setitem(subwords.__dict__, "_tokenizer", Broken())
+    Broken.error = PanicException("index out of bounds")
+    with pytest.raises(ValueError, match="'the' cannot be encoded: 'index out of bounds'"):
+        subwords.encode("the")
+    Broken.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        subwords.encode("the")

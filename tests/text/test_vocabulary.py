@@ -127,7 +127,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, data, message):
 
 @pytest.mark.parametrize("name", ["none.json", "null\0.json", ""])
 def test_no_such_file(tmp_path, name):
-    with pytest.raises(DataError, match="cannot be read as JSON"):
+    with pytest.raises(DataError, match="cannot be read: .*\nCheck the name"):
         Vocabulary.load(tmp_path / name)
 
 
