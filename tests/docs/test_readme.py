@@ -30,6 +30,7 @@ def leaky(monkeypatch):
     CELLS.update(cells)
 
 
+@pytest.mark.full
 def test_the_cell_of_ten_lines_keeps_the_contract(leaky):
     check_cell(leaky(3, 5))
 

@@ -186,7 +186,14 @@ def check_report(workdir, cells, task):
 
 
 @pytest.mark.parametrize(
-    "variant, distances", [("adding", 8), ("copying", 6), ("temporal_order", 13), ("latch", 6), ("music", 6)]
+    "variant, distances",
+    [
+        ("adding", 8),
+        ("copying", 6),
+        pytest.param("temporal_order", 13, marks=pytest.mark.full),
+        pytest.param("latch", 6, marks=pytest.mark.full),
+        ("music", 6),
+    ],
 )
 def test_a_study_leaves_what_it_speaks_of(study, variant, distances):
     workdir, cells = study(variant), VARIANTS[variant][0].split(",")

@@ -108,6 +108,7 @@ def test_the_jacobian_of_an_lstm_without_input_is_the_one_that_the_law_names(x64
     np.testing.assert_allclose(by_hand[1:], norms, atol=1e-10)
 
 
+@pytest.mark.full
 def test_all_six_laws_hold():
     claims = laws.gradient_laws()
     assert [claim.holds for claim in claims] == [True] * 6, claims

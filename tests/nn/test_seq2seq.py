@@ -133,7 +133,11 @@ def test_values_and_all_gradients_are_those_of_the_equations(attention, x64):
         assert_close(along, slope, TOLERANCE["finite differences"], "finite differences")
 
 
-@by_attention
+@pytest.mark.parametrize(
+    "attention",
+    [pytest.param(None, marks=pytest.mark.full), "bahdanau", pytest.param("luong", marks=pytest.mark.full)],
+    ids=str,
+)
 def test_step_by_step_is_the_whole(attention, x64):
     """In constant memory: a step is given what was read, the carry and one symbol."""
     model = make(attention, LSTM)
