@@ -67,7 +67,7 @@ class Rates:
 
     elman: float = 1e-2
     jordan: float = 6e-3
-    gru: float = 6e-3
+    gru: float = 4e-3
     lstm: float = 1e-2
     lstm_wide: float = 6e-3
 
@@ -94,16 +94,17 @@ def get_config(variant: str, preset: str) -> Config:
     quick, jsb = preset == "quick", variant == "jsb"
     epoch = 31 if jsb else 89  # updates in a pass, in batches of 8
     training = TrainConfig(
-        epochs=(15 if quick else 80) if jsb else (1 if quick else 20),
+        epochs=(15 if quick else 60) if jsb else (1 if quick else 20),
         steps_per_call=1,  # batches of several shapes in a call would all be padded to the largest
         batch_size=8,
         schedule="cosine",
         clip_norm=1.0,
         weight_noise=0.075,  # as Chung et al. have it
+        ema=0.99,
         eval_every=epoch,
         eval_batch=77,
         log_every=epoch,
-        seed=300,
+        seed=400,
     )
     options = cell_options(
         elman={"hidden_size": 100, "gain": 0.7},

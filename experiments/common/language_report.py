@@ -56,7 +56,7 @@ def entropy(task: Language) -> float:
 
 
 def generated_claims(task: Language, summaries: Mapping[str, dict[str, Any]]) -> list[Claim]:
-    """What is known of the source: its entropy, and how its tales end."""
+    """What is known of the source: its entropy, and who says its sentences."""
     source, grammar, claims = entropy(task), "the grammar that the text was drawn from", []
     losses = {name: every([summary], "loss") for name, summary in summaries.items()}
     if losses:
@@ -69,7 +69,7 @@ def generated_claims(task: Language, summaries: Mapping[str, dict[str, Any]]) ->
             text = f"{name.upper()} comes near the entropy of the source (share of it above, the worst seed)"
             claims.append(Claim(text, grammar, "<= 0.15", over, over <= 0.15))
             least = float(np.min(every([summaries[name]], "recalled")))
-            text = f"{name.upper()} knows at the end of a tale who told it (percent, the worst seed; chance is 12.5)"
+            text = f"{name.upper()} knows who says a sentence if the one before was said by the same (percent, the worst seed; chance is 12.5)"
             claims.append(Claim(text, grammar, ">= 90", least, least >= 90))
     return claims
 
@@ -97,7 +97,7 @@ def report_of(
 ) -> Study:
     """The tables and pictures. samples: {model: {temperature: what it wrote}}."""
     generated, measure = task.corpus == "generated", measure_of(task)
-    header = ["model", "parameters", measure.name, *(["teller recalled, %"] if generated else []), "seconds"]
+    header = ["model", "parameters", measure.name, *(["speaker recalled, %"] if generated else []), "seconds"]
     rows = []
     for name, summary in summaries.items():
         recalled = [told(summary, "recalled", 1)] if generated else []

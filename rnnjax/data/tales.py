@@ -8,7 +8,7 @@ NAMES = ("anna", "boris", "clara", "dmitri", "elena", "felix", "greta", "hugo")
 NOUNS = ("dog", "cat", "bird", "king", "boy", "girl", "friend", "doctor", "farmer", "queen", "teacher", "neighbour")
 VERBS = ("see", "hear", "like", "follow", "know", "help", "call", "meet")
 RESTS = ("sleep", "sing", "laugh", "run", "wait", "smile")
-MODIFIED, TRANSITIVE, MORE = 0.3, 0.6, 0.5
+MODIFIED, TRANSITIVE, MORE = 0.3, 0.6, 0.6
 """Shares of subjects and objects with a modifier, of sentences with an object, of tales that go on after a sentence."""
 
 
@@ -22,14 +22,15 @@ class Tales(NamedTuple):
 def tales(seed: str, count: int) -> Tales:
     """`count` tales, the same for the same seed on every machine.
 
-        tale       NAME "tells:" sentence+ "so says" NAME "."         both times the same name
-        sentence   phrase(number) verb(number) [phrase] "."           the verb agrees with the first noun
+        tale       (sentence ", says" NAME ".")+                      always the same name
+        sentence   phrase(number) verb(number) [phrase]               the verb agrees with the first noun
         phrase     "the" noun ["that" verb "the" noun | "near the" noun]
 
-    The name at the end is known from the start of the line alone, and the number of a verb from a noun that may stand
-    a clause before it. Every text has one derivation, so that the entropy is the sum over the choices made.
+    From the second sentence on who says it is known, but from a whole sentence before alone; and the number of a verb
+    from a noun that may stand a clause before it. Every text has one derivation, so that the entropy is the sum over
+    the choices made.
 
-    Worked example: "anna tells: the dogs that see the king sleep. the cat likes the birds. so says anna."
+    Worked example: "the dogs that see the king sleep, says anna. the cat likes the birds, says anna."
     """
     drawn = _Choices(seed)
     text = "".join(f"{_tale(drawn)}\n" for _ in range(count))
@@ -54,18 +55,18 @@ class _Choices:
 
 
 def _tale(drawn: _Choices) -> str:
-    name = drawn.of(NAMES)
-    sentences = [_sentence(drawn)]
+    said = f", says {drawn.of(NAMES)}."
+    sentences = [_sentence(drawn) + said]
     while drawn.whether(MORE):
-        sentences.append(_sentence(drawn))
-    return f"{name} tells: {' '.join(sentences)} so says {name}."
+        sentences.append(_sentence(drawn) + said)
+    return " ".join(sentences)
 
 
 def _sentence(drawn: _Choices) -> str:
     subject, plural = _phrase(drawn)
     if drawn.whether(TRANSITIVE):
-        return f"{subject} {_agreeing(drawn.of(VERBS), plural)} {_phrase(drawn)[0]}."
-    return f"{subject} {_agreeing(drawn.of(RESTS), plural)}."
+        return f"{subject} {_agreeing(drawn.of(VERBS), plural)} {_phrase(drawn)[0]}"
+    return f"{subject} {_agreeing(drawn.of(RESTS), plural)}"
 
 
 def _phrase(drawn: _Choices) -> tuple[str, bool]:
