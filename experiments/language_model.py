@@ -5,9 +5,9 @@ Question: how well does each cell guess the next symbol of a text, with how much
 Source: Mikolov et al. 2010, 2012; Pascanu, Mikolov, Bengio 2013; Zaremba, Sutskever, Vinyals 2014; Press, Wolf 2017;
     Kerg et al. 2019.
 Command: python -m experiments.language_model --workdir=runs/language_model
-Expected: on the generated text, whose entropy is known, gated cells come within a few percent of it and no model gets
-    below; they name at the end of a tale who told it, which Elman and Jordan forget. On the characters of the Penn
-    Treebank (--config=ptb_characters:full) one LSTM reaches 1.45 bits a character on the test split.
+Expected: on the generated text, whose entropy is known, LSTM and GRU come within 5 % of it and no model gets below;
+    they know at the end of a sentence who said the one before, which Elman often forgets and Jordan always. On the
+    characters of the Penn Treebank (--config=ptb_characters:full) one LSTM reaches 1.45 bits on the test split.
 Runtime: quick, under 2 minutes on 2 cores; ptb_characters:full and ptb_words:full, about an hour each.
 """
 
@@ -70,14 +70,18 @@ class Config:
 
 
 QUICK = {
-    "generated": ({"length": 100}, {"hidden_size": 64}, {"steps": 500}),
-    "ptb_characters": ({}, {"hidden_size": 128, "tied": False}, {"steps": 200}),
-    "ptb_words": ({"length": 35}, {"hidden_size": 64}, {"steps": 200, "batch_size": 20}),
-    "shakespeare": ({"length": 100}, {"hidden_size": 128}, {"steps": 200}),
-    "text": ({"length": 100}, {"hidden_size": 128}, {"steps": 200}),
+    "generated": ({"length": 50}, {"hidden_size": 64}, {"steps": 1500, "batch_size": 16, "learning_rate": 1e-2}),
+    "ptb_characters": (
+        {},
+        {"hidden_size": 128, "tied": False},
+        {"steps": 500, "batch_size": 16, "eval_every": 500, "learning_rate": 1e-2},
+    ),
+    "ptb_words": ({"length": 35}, {"hidden_size": 64}, {"steps": 300, "batch_size": 20, "eval_every": 300}),
+    "shakespeare": ({"length": 100}, {"hidden_size": 128}, {"steps": 500, "batch_size": 16, "learning_rate": 1e-2}),
+    "text": ({"length": 100}, {"hidden_size": 128}, {"steps": 500, "batch_size": 16, "learning_rate": 1e-2}),
 }
 FULL = {
-    "generated": ({"length": 100}, {"hidden_size": 128}, {"steps": 2000}),
+    "generated": QUICK["generated"],  # longer it overfits; with three seeds
     "ptb_characters": (
         {},
         {"hidden_size": 512, "tied": False},
@@ -101,7 +105,9 @@ def get_config(variant: str, preset: str) -> Config:
     corpus, _, symbols = variant.partition("_")
     training = {"steps_per_call": 20, "eval_every": training.get("steps", 1000) // 5} | training
     config = Config(
-        task=task_options("language", corpus=corpus, symbols=symbols or "characters", **task),
+        task=task_options(
+            "language", corpus=corpus, symbols=symbols or ("words" if corpus == "generated" else "characters"), **task
+        ),
         cell_options=cell_options(jordan={"feedback": "softmax"}),
         model=LanguageModelConfig(**model),
         train=TrainConfig(

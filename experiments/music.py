@@ -8,11 +8,14 @@ Command: python -m experiments.music --workdir=runs/music
 Expected: on the JSB chorales (--config=jsb:full), in nats a step on the test split, at most 8.80 with tanh, 8.50 with
     GRU and LSTM, 8.42 with dropout; Chung et al. have 9.10, 8.54 and 8.67. On Nottingham they have tanh ahead, 3.13
     against 3.23 and 3.20, and a replication the gates, 2.76 and 2.55 against 3.53.
-Runtime: quick, under 2 minutes on 2 cores; jsb:full, about 15, three seeds of each model; nottingham:full, an hour.
+Runtime: quick, under 2 minutes on 2 cores; jsb:full, about 5, three seeds of each model; nottingham:full, an hour.
 
 A model sees v_1 .. v_{t-1} in {0, 1}^88 and guesses v_t, from v_1 on. elman, jordan, gru and lstm have the sizes of
 config.cell_options, 100, 100, 46 and 36 units; lstm-wide is an LSTM with dropout of its inputs and outputs,
 --config.wide.
+
+Learning rates were tuned on the validation splits. On the chorales the full preset has weight noise, as Chung et al.
+have it: without it the gates are ahead of tanh by 0.15 nats and more, with it tanh comes within 0.1 of them.
 """
 
 import dataclasses
@@ -94,18 +97,21 @@ def get_config(variant: str, preset: str) -> Config:
     quick, jsb = preset == "quick", variant == "jsb"
     epoch = 31 if jsb else 89  # updates in a pass, in batches of 8
     training = TrainConfig(
-        epochs=(15 if quick else 60) if jsb else (1 if quick else 20),
+        epochs=(15 if quick else 60) if jsb else (3 if quick else 50),
         steps_per_call=1,  # batches of several shapes in a call would all be padded to the largest
         batch_size=8,
         schedule="cosine",
         clip_norm=1.0,
-        weight_noise=0.075,  # as Chung et al. have it
-        ema=0.99,
         eval_every=epoch,
         eval_batch=77,
         log_every=epoch,
         seed=400,
     )
+    rates = Rates(elman=3e-3, gru=6e-3, lstm_wide=4e-3)  # for few passes
+    if jsb and not quick:  # else the chorales are learned by heart; the noise is that of Chung et al.
+        rates, training.weight_noise, training.ema = Rates(), 0.075, 0.99
+    if not jsb:
+        rates = Rates(jordan=1e-2, gru=1e-2, lstm=2e-2)
     options = cell_options(
         elman={"hidden_size": 100, "gain": 0.7},
         jordan={"hidden_size": 100, "feedback": "sigmoid"},
@@ -113,7 +119,10 @@ def get_config(variant: str, preset: str) -> Config:
         lstm={"hidden_size": 36},
     )
     task = task_options("music", corpus=CORPORA[variant])
-    return Config(task, options, ModelConfig(100), WideConfig(), training, seeds=1 if quick else 3)
+    config = Config(task, options, ModelConfig(100), WideConfig(), training, rates=rates, seeds=1 if quick else 3)
+    if quick and not jsb:
+        config.models = ("elman", "gru", "lstm")
+    return config
 
 
 def check(config: Config) -> None:
@@ -180,16 +189,23 @@ def main(config: Config, workdir: pathlib.Path) -> None:
 
 
 def as_published(config: Config) -> bool:
-    """Whether the targets were set for this config: jsb:full, of three seeds at least."""
+    """Whether the targets were set for this config: a full one, of three seeds at least."""
     free = ("train.seed", "models", "seeds", "task.path", "probe")
-    return config.seeds >= 3 and differs_only_in(config, get_config("jsb", "full"), free)
+    full = (get_config(variant, "full") for variant in VARIANTS)
+    return config.seeds >= 3 and any(differs_only_in(config, one, free) for one in full)
 
 
 def music_claims(config: Config, task: Music, summaries: dict[str, dict]) -> list[Claim]:
-    """Targets that were set from the literature and from prototypes with other seeds."""
+    """What any network has to reach and, of a full training, targets that were set from the literature and from
+    prototypes with other seeds."""
     means = {name: mean_sd(summary, "loss")[0] for name, summary in summaries.items()}
-    published, claims = PUBLISHED.get(task.corpus, {}), []
-    if as_published(config):
+    above = task.chance - float(np.max(list(means.values())))
+    text = "Every model guesses better than the frequencies of the keys do (nats a step, the least)"
+    claims = [Claim(text, "what sounds tells what sounds next", ">= 1", above, above >= 1)]
+    if not as_published(config):
+        return claims
+    published = PUBLISHED[task.corpus]
+    if task.corpus == "JSB_Chorales":
         prototypes = {"elman": 8.72, "gru": 8.49, "lstm": 8.49, WIDE: 8.42}
         for name, target in TARGETS.items():
             if name in means:
@@ -198,13 +214,11 @@ def music_claims(config: Config, task: Music, summaries: dict[str, dict]) -> lis
                     source = f"Chung et al. 2014: {published[name]:.2f}; {source}"
                 text = f"Nats a step of {name} on the test split, the mean"
                 claims.append(Claim(text, source, f"<= {target:.2f}", means[name], means[name] <= target))
-    gated = [means[name] for name in ("gru", "lstm") if name in means]
-    as_sized = to_dict(config)["cell_options"] == to_dict(get_config(VARIANTS[0], "full"))["cell_options"]
-    if len(gated) == 2 and "elman" in means and as_sized:
-        source, least = "prototypes: 0.23 and more, of single ones 0.15", 0.15
+    if {"elman", "gru", "lstm"} <= means.keys():
+        source, least = "prototypes, without weight noise: 0.23 and more, of single ones 0.15", 0.15
         if task.corpus == "Nottingham":
             source, least = "a replication: 0.77; Chung et al. 2014 have tanh ahead by 0.07", 0.2
-        gain = means["elman"] - float(np.max(gated))
+        gain = means["elman"] - float(np.max([means["gru"], means["lstm"]]))
         text = "What gates gain over tanh at as many recurrent parameters (nats a step, the worse of GRU and LSTM)"
         claims.append(Claim(text, source, f">= {least}", gain, gain >= least))
     return claims

@@ -14,12 +14,12 @@ PHRASE = rf"({NOUN})(?: (?:that (\w+)|near) {NOUN})?"
 
 def nats_of(line):
     """-log p(line), read off the finished line with regular expressions; verbs are seen to agree with their nouns."""
-    name, told, again = re.fullmatch(r"(\w+) tells: (.*) so says (\w+)\.\n", line).groups()
-    sentences = re.findall(r"[^.]+\.", told)
-    assert name == again and "".join(sentences) == told
-    nats = math.log(len(module.NAMES)) + len(sentences) * math.log(2)
-    for sentence in sentences:
-        subject, rest = re.fullmatch(rf" ?({PHRASE}) (.*)\.", sentence).group(1, 4)
+    parts = re.findall(r"(.*?), says (\w+)\.(?: |\n)", line)
+    assert " ".join(f"{told}, says {name}." for told, name in parts) + "\n" == line
+    assert len({name for _, name in parts}) == 1
+    nats = math.log(len(module.NAMES)) - (len(parts) - 1) * math.log(0.6) - math.log(0.4)
+    for sentence, _ in parts:
+        subject, rest = re.fullmatch(rf"({PHRASE}) (.*)", sentence).group(1, 4)
         verb, _, thing = rest.partition(" ")
         nats -= math.log(0.6 if thing else 0.4)
         nats += math.log(len(module.VERBS if thing else module.RESTS)) + nats_of_phrase(subject, verb)
@@ -44,6 +44,6 @@ def test_the_entropy_is_that_of_the_text():
 
 
 def test_the_text_is_the_same_on_every_machine():
-    assert tales("train", 1).text == "anna tells: the doctor knows the neighbour. so says anna.\n"
+    assert tales("train", 1).text == "the doctor knows the neighbour, says anna.\n"
     assert tales("train", 3).text.startswith(tales("train", 2).text)
     assert tales("valid", 1) != tales("test", 1)

@@ -91,22 +91,38 @@ def summaries_of(**losses):
     }
 
 
+class Chance(Music):
+    """A corpus of which nothing but its chance is asked."""
+
+    chance = 10.0
+
+
+def held(config, corpus, **losses):
+    """The claims but for the first, and whether each holds."""
+    first, *claims = music.music_claims(config, Chance(corpus=corpus), summaries_of(**losses))
+    assert first.holds == (max(losses.values()) <= 9)
+    return [claim.holds for claim in claims]
+
+
 def test_claims_of_the_chorales_are_targets():
-    config, task = music.get_config("jsb", "full"), Music()
-    reached = summaries_of(elman=8.72, gru=8.49, lstm=8.50, lstm_wide=8.41)
-    assert [claim.holds for claim in music.music_claims(config, task, reached)] == [True] * 5
-    missed = summaries_of(elman=8.81, gru=8.51, lstm=8.67, lstm_wide=8.43)
-    assert [claim.holds for claim in music.music_claims(config, task, missed)] == [False] * 5
-    equal = summaries_of(elman=8.6, gru=8.4, lstm=8.5)
-    assert [claim.holds for claim in music.music_claims(config, task, equal)] == [True, True, True, False]
+    config, corpus = music.get_config("jsb", "full"), "JSB_Chorales"
+    reached = {"elman": 8.72, "gru": 8.49, "lstm": 8.50, "lstm_wide": 8.41}
+    assert held(config, corpus, **reached) == [True] * 5
+    assert held(config, corpus, elman=8.81, gru=8.51, lstm=8.67, lstm_wide=8.43) == [False] * 5
+    assert held(config, corpus, elman=8.6, gru=8.4, lstm=8.5) == [True, True, True, False]
+    assert held(config, corpus, elman=9.1, gru=8.4) == [False, True]
     config.cell_options.lstm.hidden_size = 400  # no comparison at as many parameters
-    assert music.music_claims(config, task, equal) == []
+    assert held(config, corpus, **reached) == []
     config = music.get_config("jsb", "full")
     config.train.epochs = 2  # targets are of the full training
-    assert len(music.music_claims(config, task, reached)) == 1
+    assert held(config, corpus, **reached) == []
+    assert held(music.get_config("jsb", "quick"), corpus, **reached) == []
+
+
+def test_claims_of_nottingham_are_of_gates_alone():
     config = music.get_config("nottingham", "full")
-    claims = music.music_claims(config, Music(corpus="Nottingham"), summaries_of(elman=3.13, gru=3.23, lstm=3.20))
-    assert [claim.holds for claim in claims] == [False]
+    assert held(config, "Nottingham", elman=3.13, gru=3.23, lstm=3.20) == [False]
+    assert held(config, "Nottingham", elman=3.53, gru=2.76, lstm=2.55) == [True]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +151,7 @@ def test_a_run_from_end_to_end(path, tmp_path):
     music.main(config, tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "| lstm |" in text and "8.67" in text and "3 train (15 steps)" in text
-    assert (tmp_path / "scores.png").exists() and json.loads((tmp_path / "claims.json").read_text())["claims"] == []
+    assert (tmp_path / "scores.png").exists() and len(json.loads((tmp_path / "claims.json").read_text())["claims"]) == 1
     assert (
         parameter_count(music.make_model("lstm", config, Music(path=path), 0))
         == json.loads((tmp_path / "lstm" / "summary.json").read_text())["parameters"]

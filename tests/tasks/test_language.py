@@ -144,8 +144,8 @@ def test_words_end_their_lines(tmp_path):
 
 def test_the_generated_text_is_there_on_every_machine():
     task = Language()
-    assert {split: len(ids) for split, ids in task.ids.items()} == {"train": 278411, "valid": 26990, "test": 29287}
-    assert task.chance == pytest.approx(2.840307, abs=1e-6)
+    assert {split: len(ids) for split, ids in task.ids.items()} == {"train": 328061, "valid": 31185, "test": 31762}
+    assert task.chance == pytest.approx(2.864959, abs=1e-6)
 
 
 def test_what_can_not_be_is_told(tmp_path, task):
