@@ -85,7 +85,7 @@ FULL = {
     "ptb_characters": (
         {},
         {"hidden_size": 512, "tied": False},
-        {"epochs": 10, "batch_size": 16, "steps_per_call": 55, "eval_every": 2090, "log_every": 110},
+        {"epochs": 12, "batch_size": 16, "steps_per_call": 55, "eval_every": 2090, "log_every": 110},
     ),
     "ptb_words": (
         {"length": 35},
