@@ -8,8 +8,9 @@ Expected: on generated questions, of which some differ in the order of the words
 Runtime: quick, under 2 minutes on 2 cores; trec:full, about half an hour, three seeds of every cell.
 
 Each network reads in both directions (--config.model.bidirectional=false: from the start alone), and a linear layer
-sees where its top layer ends. --config=names tells of which of 18 languages a surname is, character by character;
---config=files --config.task.path=FILE reads one's own lines `CLASS word word ...`.
+sees where its top layer ends. --config=atis tells what a request wants; --config=names of which of 18 languages a
+surname is, character by character; --config=files --config.task.path=FILE reads one's own lines `CLASS word word ...`.
+--config.model.vectors=FILE starts with the vectors of a word2vec or GloVe file, --config.model.embedding_size of each.
 """
 
 import dataclasses
@@ -22,10 +23,12 @@ import numpy as np
 from flax import nnx
 
 from experiments.common.claims import Claim
+from experiments.common.pretrained import Vectors, embedding, read_start
 from experiments.common.study import (
     Entry,
     applied,
     check_entries,
+    check_sizes,
     differs_only_in,
     every,
     mean_sd,
@@ -34,13 +37,13 @@ from experiments.common.study import (
     values_of,
 )
 from experiments.common.study_report import Study, Table, write_study
-from rnnjax.answers import Answer, Label, restored, unknown_of, words_of
+from rnnjax.answers import Answer, Label, restored, words_of
 from rnnjax.cells import CELLS
-from rnnjax.nn import Embedding, TextClassifier, Trigrams
+from rnnjax.nn import TextClassifier, Trigrams
 from rnnjax.report.confusion import confusion_matrix
 from rnnjax.report.scores import Score, score_points
 from rnnjax.tasks import Classification
-from rnnjax.tasks.classification import ClassCodec, symbols
+from rnnjax.tasks.classification import ClassCodec
 from rnnjax.text import Vocabulary
 from rnnjax.train import cli
 from rnnjax.train.build import cell_options, check_cells, make_layer, make_task, task_options
@@ -48,15 +51,18 @@ from rnnjax.train.config import GradientConfig, LayersConfig, TrainConfig, Usage
 from rnnjax.train.records import claim_workdir
 from rnnjax.train.step import INIT, root_key, stream
 
-VARIANTS = ("questions", "trec", "names", "files")
+VARIANTS = ("questions", "trec", "atis", "names", "files")
 QUICK = ("elman", "jordan", "lstm", "gru")
 
 
 @dataclasses.dataclass
 class ClassifierConfig(LayersConfig):
-    """embedding_size: features of the vector that stands for a word or a character."""
+    """embedding_size: features of the vector that stands for a word or a character.
+    vectors: a word2vec or GloVe file, with whose vectors what is read starts.
+    """
 
     embedding_size: int = 100
+    vectors: str = ""
 
 
 @dataclasses.dataclass
@@ -103,19 +109,26 @@ def check(config: Config) -> None:
     """Raises UsageError for a config that can't be, without reading a corpus."""
     make_task(config.task)
     check_cells(config.cells)
-    for name in config.cells:
-        if name not in CELLS:
-            raise UsageError(f"--config.cells has {name!r}: expected some of {', '.join(CELLS)}")
-    if config.model.embedding_size < 1:
-        raise UsageError(f"--config.model.embedding_size is {config.model.embedding_size}: expected at least 1")
+    check_sizes(config.model, "embedding_size")
+    if config.model.vectors and config.task.encoding == "trigrams":
+        raise UsageError(
+            f"--config.model.vectors is {config.model.vectors}, but --config.task.encoding is trigrams: leave one out"
+        )
 
 
-def make_classifier(cell: str, task: Classification | ClassCodec, config: Config, seed: int) -> TextClassifier:
-    """The model, its parameters drawn from `seed`. Raises UsageError where it can't be made."""
+def make_classifier(
+    cell: str, task: Classification | ClassCodec, config: Config, seed: int, start: Vectors | None = None
+) -> TextClassifier:
+    """The model, its parameters drawn from `seed`, and words that are looked up with the vectors of `start`.
+
+    Raises UsageError where it can't be made.
+    """
     rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
-    encoder = (Trigrams if task.encoding == "trigrams" else Embedding)(
-        task.input_size, config.model.embedding_size, rngs=rngs
-    )
+    features = config.model.embedding_size
+    if task.encoding == "trigrams":
+        encoder = Trigrams(task.input_size, features, rngs=rngs)
+    else:
+        encoder = embedding(task.vocabulary, features, start, rngs)
     layer = make_layer(cell, config, encoder.features, task.output_size)
     return TextClassifier(layer, task.output_size, encoder=encoder, dropout=config.model.dropout, rngs=rngs)
 
@@ -134,7 +147,7 @@ def confusion(task: Classification, batch_size: int, model: nnx.Module) -> np.nd
 
 def names_of(task: Classification) -> list[str]:
     """The classes of training, and behind them those that the test alone has."""
-    return list(dict.fromkeys([*task.classes.words, *sorted({one.label for one in task.sentences["test"]})]))
+    return list(dict.fromkeys([*task.answers.words, *sorted({one.label for one in task.sentences["test"]})]))
 
 
 def scores_of(task: Classification, batch_size: int) -> Callable[[nnx.Module], dict[str, float]]:
@@ -154,10 +167,11 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     """Trains a classifier of every cell and writes the report. What is finished in `workdir` is not done again."""
     check(config)
     _, task = make_task(config.task)
-    score = scores_of(task, config.train.eval_batch)
+    score, start = scores_of(task, config.train.eval_batch), read_start(config.model, task.vocabulary)
 
     def entry(cell: str) -> Entry:
-        return Entry(cell, task, config.train, functools.partial(make_classifier, cell, task, config), score, cell)
+        make_model = functools.partial(make_classifier, cell, task, config, start=start)
+        return Entry(cell, task, config.train, make_model, score, cell)
 
     entries = [entry(cell) for cell in config.cells]
     check_entries(entries, config)
@@ -165,7 +179,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
         _ = one.task.chance, one.make_model(config.train.seed)  # what can't be is told before anything is written
     claim_workdir(workdir, {"experiment": "text_classification", "config": to_dict(config)})
     task.vocabulary.save(workdir / "vocabulary.json")
-    task.classes.save(workdir / "classes.json")
+    task.answers.save(workdir / "classes.json")
     summaries = run_entries(entries, workdir, config)
     write_study(workdir, report(config, task, workdir, summaries), summaries)
 
@@ -178,29 +192,33 @@ def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[st
 
     def answer(line: str) -> Label:
         words = words_of(line)
-        unknown = () if codec.encoding == "trigrams" else unknown_of(symbols(words, codec.encoding), vocabulary)
-        return Label(codec.probabilities(words, apply), unknown)
+        return Label(codec.probabilities(words, apply), tuple(dict.fromkeys(codec.unknown(words))))
 
     return answer
 
 
 def as_published(config: Config) -> bool:
-    """Whether the claim about TREC was made for this config: the full one, of three seeds at least."""
+    """Whether claims were made for this config: a preset of the generated corpus, or the full one of TREC, of three
+    seeds at least."""
     free = ("train.seed", "cells", "seeds", "task.path", "probe")
+    if config.task.corpus == "questions":
+        return any(differs_only_in(config, get_config("questions", preset), free) for preset in cli.PRESETS)
     return config.seeds >= 3 and differs_only_in(config, get_config("trec", "full"), free)
 
 
 def claims_of(config: Config, summaries: dict[str, dict]) -> list[Claim]:
     """What follows from the generated corpus, and what was set for TREC from the literature and a prototype."""
-    if config.task.corpus == "questions" and config.model.bidirectional:
+    if not as_published(config):
+        return []
+    if config.task.corpus == "questions":
         worst = float(np.min(every(summaries.values(), "accuracy")))
         text = "Every network names the kind of question (percent right, the worst)"
         return [Claim(text, "the corpus: words and their order tell", ">= 99 %", worst, worst >= 99)]
-    if config.task.corpus == "trec" and as_published(config) and "lstm" in summaries:
-        mean = mean_sd(summaries["lstm"], "accuracy")[0]
-        source = "prototype 89.7 ± 0.4; with pretrained vectors: 93.0 (Zhou et al. 2015, bi-LSTM)"
-        return [Claim("TREC-6 accuracy of the bidirectional LSTM", source, ">= 89.5", mean, mean >= 89.5)]
-    return []
+    if "lstm" not in summaries:
+        return []
+    mean = mean_sd(summaries["lstm"], "accuracy")[0]
+    source = "prototype 89.7 ± 0.4; with pretrained vectors: 93.0 (Zhou et al. 2015, bi-LSTM)"
+    return [Claim("TREC-6 accuracy of the bidirectional LSTM", source, ">= 89.5", mean, mean >= 89.5)]
 
 
 def report(config: Config, task: Classification, workdir: pathlib.Path, summaries: dict[str, dict]) -> Study:
@@ -217,7 +235,7 @@ def report(config: Config, task: Classification, workdir: pathlib.Path, summarie
         for name in names_of(task)
     ]
     tables.append(Table("F1 of every class", ("class", "in the test split", *summaries), rows))
-    most = task.classes.words[0]
+    most = task.answers.words[0]
     share = 100 * sum(one.label == most for one in test) / len(test)
     references = {f"always {most}": round(share, 1)}
     points = score_points(

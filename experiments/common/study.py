@@ -21,8 +21,10 @@ from flax import nnx
 
 from experiments.common.curves import quartiles
 from experiments.common.replicas import best_scores, pooled
+from experiments.common.study_report import Study
 from rnnjax.report import run_files
 from rnnjax.tasks import Batch, CorpusTask, Task
+from rnnjax.train import cli
 from rnnjax.train.budget import in_windows, with_steps
 from rnnjax.train.build import parameter_count
 from rnnjax.train.config import HOW, TrainConfig, UsageError, differences, to_dict, validate
@@ -64,6 +66,13 @@ def check_entries(entries: Sequence[Entry], config: Any) -> None:
         raise UsageError(f"two models of the comparison are called {twice[0]}: ask for each once")
     for entry in entries:
         validate(entry.train)
+
+
+def check_sizes(model: Any, *names: str) -> None:
+    """Raises UsageError unless every named field of config.model is at least 1."""
+    for name in names:
+        if getattr(model, name) < 1:
+            raise UsageError(f"--config.model.{name} is {getattr(model, name)}: expected at least 1")
 
 
 def run_entries(entries: Sequence[Entry], workdir: pathlib.Path, config: Any) -> dict[str, dict[str, Any]]:
@@ -176,6 +185,20 @@ def differs_only_in(config: Any, default: Any, free: Sequence[str]) -> bool:
     """Whether two configs are the same but for the fields and groups `free`, and for how a run is carried out."""
     changed = [field for field, *_ in differences(to_dict(default), to_dict(config))]
     return all(any(f"{field}.".startswith(f"{one}.") for one in (*HOW, *free)) for field in changed)
+
+
+def is_default(config: Any, get_config: Callable[[str, str], Any], variant: str, *free: str) -> bool:
+    """Whether claims set for a variant's default configs are about this one: it is one of them but for the probe, the
+    fields and groups `free`, and which seeds are trained, of which there are no fewer."""
+    defaults = [get_config(variant, preset) for preset in cli.PRESETS]
+    free = ("seeds", "train.seed", "probe", *free)
+    return any(config.seeds >= default.seeds and differs_only_in(config, default, free) for default in defaults)
+
+
+def unclaimed(study: Study) -> Study:
+    """The study, its text saying why there are no claims of what was learned."""
+    why = "No claim is made of what was learned: claims are set for default configs, and none for this one."
+    return dataclasses.replace(study, text=f"{study.text.rstrip()} {why}")
 
 
 def told(summary: dict[str, Any], score: str, digits: int = 2, factor: float = 1.0) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.claims import Claim, write_claims
+from experiments.common.claims import Claim, verdicts, write_claims
 from experiments.common.curves import QUANTILES, Curve
 from rnnjax.report import figures, run_files, tables
 from rnnjax.train.records import replacing
@@ -55,18 +55,19 @@ def write_study(workdir: pathlib.Path, study: Study, summaries: Mapping[str, dic
         of_gradients = [gradient_table(run)]
     for name, (figure, _) in drawn.items():
         figures.save(figure, workdir / name)
-    held = sum(claim["holds"] for claim in claims)
-    parts = [f"# {study.title}", f"{held} of {len(claims)} claims hold.", study.text.strip()]
+    verdict = verdicts(claims) if claims else "No claim is judged: none was set for this corpus with these settings"
+    parts = [f"# {study.title}", f"{verdict}.", study.text.strip()]
     for table in [*study.tables, *of_gradients]:
         parts += [f"## {table.heading}", tables.markdown_table(table.header, table.rows).rstrip(), table.note]
     parts += [f"![{caption}]({name}.png)" for name, (_, caption) in drawn.items()]
-    parts += ["## Claims", tables.claims_table(claims).rstrip(), "## What ran", _what_ran(summaries)]
+    parts += ["## Claims", tables.claims_table(claims).rstrip()] if claims else []
+    parts += ["## What ran", _what_ran(summaries)]
     parts += ["Every setting and version stands in config.json, the scores of every seed in each model's summary.json."]
     with replacing(workdir / "report.md") as path:
         path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     for table in study.tables[: study.shown]:
         tables.console_table(table.header, table.rows, f"{study.title}: {table.heading.lower()}")
-    print(f"{held} of {len(claims)} claims hold; report: {workdir / 'report.md'}")
+    print(f"{verdict}; report: {workdir / 'report.md'}")
 
 
 def _what_ran(summaries: Mapping[str, dict[str, Any]]) -> str:

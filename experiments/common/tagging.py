@@ -10,10 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments.common.pretrained import Vectors, embedding
 from experiments.common.study import applied
 from rnnjax import layers
 from rnnjax.cells import CELLS, Jordan, TeacherForced
-from rnnjax.nn import Embedding, FeedForward, OneHot, Tagger, Trigrams
+from rnnjax.nn import FeedForward, FlatFeedForward, OneHot, Tagger, Trigrams
+from rnnjax.tasks.base import SPLITS
+from rnnjax.tasks.bucketed import round_up
 from rnnjax.tasks.scores import slot_scores
 from rnnjax.tasks.tagging import TagCodec, Tagging
 from rnnjax.tasks.travel import ARRIVE, LEAVE
@@ -22,16 +25,18 @@ from rnnjax.train.config import LayersConfig, UsageError
 from rnnjax.train.step import INIT, root_key, stream
 
 FFN = "ffn"
+CELLS_COMPARED = ("elman", "jordan", "lstm", "gru")
 AFTER = 3
 """Words behind a sentence's first error that are looked at."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A model by name: BASE[-wN][-bi][-crf][-onehot|-trigrams], such as lstm-w3 or gru-bi-crf.
+    """A model by name: BASE[-wN][-bi][-crf][-flat][-onehot|-trigrams], such as lstm-w3 or gru-bi-crf.
 
     base: a cell, or ffn for the feed-forward network that reads each word by itself.
     window: words that are seen at once.
+    flat: of ffn, that the whole sentence is read at once.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Spec:
     window: int = 1
     bidirectional: bool = False
     crf: bool = False
+    flat: bool = False
     encoding: str = "embedding"
 
     @classmethod
@@ -49,8 +55,8 @@ class Spec:
         for part in parts:
             if re.fullmatch(r"w\d+", part):
                 new = {"window": int(part[1:])}
-            elif part in ("bi", "crf"):
-                new = {"bidirectional" if part == "bi" else "crf": True}
+            elif part in ("bi", "crf", "flat"):
+                new = {"bidirectional" if part == "bi" else part: True}
             elif part in ("onehot", "trigrams"):
                 new = {"encoding": part}
             else:
@@ -59,35 +65,54 @@ class Spec:
                 base = ""
             found |= new
         window = found.get("window", 1)
-        wrong = (
-            base not in (FFN, *CELLS) or window % 2 == 0 or (base == FFN and found.keys() & {"bidirectional", "crf"})
-        )
-        if wrong:
+        other = {"bidirectional", "crf"} if base == FFN else {"flat"}  # what is of the other kind of network
+        flat_window = {"flat", "window"} <= found.keys()
+        if base not in (FFN, *CELLS) or window % 2 == 0 or found.keys() & other or flat_window:
             raise UsageError(
                 f"--config.models has {name!r}: expected CELL[-wN][-bi][-crf][-onehot|-trigrams] with an odd window N, "
-                f"such as lstm-w3 or gru-bi, of {', '.join(CELLS)}, or {FFN}[-wN][-onehot|-trigrams]"
+                f"such as lstm-w3 or gru-bi, of {', '.join(CELLS)}, or {FFN}[-wN|-flat][-onehot|-trigrams]"
             )
         return cls(name, base, **found)
 
 
-def make_tagger(spec: Spec, task: Tagging | TagCodec, config: Any, seed: int) -> nnx.Module:
-    """The model, its parameters drawn from `seed`. Raises UsageError where it can't be made."""
+def make_tagger(
+    spec: Spec, task: Tagging | TagCodec, config: Any, seed: int, start: Vectors | None = None
+) -> nnx.Module:
+    """The model, its parameters drawn from `seed`, and words that are looked up with the vectors of `start`.
+
+    Raises UsageError where it can't be made.
+    """
     rngs = nnx.Rngs(params=stream(root_key(seed), INIT))
     features = config.model.embedding_size
     if spec.encoding == "onehot":
         encoder = OneHot(task.input_size)
-    elif spec.encoding == "trigrams":
+    elif task.encoding == "trigrams":
         encoder = Trigrams(task.input_size, features, rngs=rngs)
     else:
-        encoder = Embedding(task.input_size, features, rngs=rngs)
+        encoder = embedding(task.vocabulary, features, start, rngs)
     dropout = getattr(config.recipes, spec.base).dropout
-    shared = {"encoder": encoder, "window": spec.window, "dropout": dropout, "rngs": rngs}
+    shared = {"encoder": encoder, "dropout": dropout, "rngs": rngs}
     if spec.base == FFN:
-        return FeedForward(hidden_size=config.model.hidden_size, output_size=task.output_size, **shared)
+        shared |= {"hidden_size": config.model.hidden_size, "output_size": task.output_size}
+        if spec.flat:
+            return FlatFeedForward(
+                length=round_up(config.model.longest), **shared
+            )  # as lines to be answered are padded
+        return FeedForward(window=spec.window, **shared)
     model = LayersConfig(config.model.hidden_size, config.model.layers, spec.bidirectional, dropout)
     settings = dataclasses.replace(config, model=model)
     layer = make_layer(spec.base, settings, spec.window * encoder.features, task.output_size)
-    return Tagger(layer, task.output_size, crf=spec.crf, **shared)
+    return Tagger(layer, task.output_size, crf=spec.crf, window=spec.window, **shared)
+
+
+def check_longest(task: Tagging, longest: int) -> None:
+    """Raises UsageError where a sentence has more words than a network of whole sentences has weights for."""
+    found = max(int(task.lengths(split).max()) for split in SPLITS)
+    if found > longest:
+        raise UsageError(
+            f"--config.model.longest is {longest}, but the corpus has a sentence of {found} words: give "
+            f"--config.model.longest={found}, or leave {FFN}-flat out"
+        )
 
 
 def scores_of(task: Tagging, batch_size: int) -> Callable[[nnx.Module], dict[str, float]]:

@@ -2,7 +2,8 @@
 
 A line ends at "\\n", and a "\\r" before it is no part of it; in a file without any "\\n" it ends at "\\r". Words end at
 spaces and tabs. What else Unicode counts as the end of a line or as space, NEL and the no-break space for two, stands
-inside of lines and words of real corpora: `str.splitlines` and `str.split` count wrongly there.
+inside of lines and words of real corpora: `str.splitlines` and `str.split` count wrongly there. A line of nothing else
+is blank: no reader takes it for a sentence.
 """
 
 import codecs
@@ -51,12 +52,9 @@ def read_text(path: str | os.PathLike, *, member: str | None = None, encoding: s
     member: the name of a file in the archive, where `path` is a .zip.
 
     Raises DataError, naming the file and the line, where there is no such file or member, where nothing but blanks is
-    in it, where it is damaged, and where it is no text of this encoding. Raises ValueError for an unknown encoding.
+    in it, where it is damaged, where it is no text of this encoding, and where Python knows no such encoding of text.
     """
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise ValueError(f"encoding is {encoding!r}: expected one that Python knows, as utf-8 or latin-1") from None
+    _check_encoding(path, encoding)
     name = str(path) if member is None else f"{path}({member})"
     with opened(path) as file:
         data = _read_all(path, file)
@@ -75,7 +73,7 @@ def parallel_rows(paths: Sequence[str | os.PathLike], encoding: str) -> list[tup
 
     Raises DataError where one is blank and another not, and where one file is longer.
     """
-    files = [list(map(_strip, read_lines(path, encoding=encoding))) for path in paths]
+    files = [["" if is_blank(line) else _strip(line) for line in read_lines(path, encoding=encoding)] for path in paths]
     for lines in files:
         while not lines[-1]:
             lines.pop()
@@ -108,8 +106,18 @@ def split_words(line: str) -> tuple[str, ...]:
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line has no words."""
-    return not line.strip(" \t")
+    """Whether nothing but space is in a line: also what separates no words, as the no-break space."""
+    return not line or line.isspace()
+
+
+def _check_encoding(path, encoding: str) -> None:
+    try:
+        if codecs.lookup(encoding)._is_text_encoding:  # as bytes.decode asks; a codec of bytes is hex, say
+            return
+    except (LookupError, ValueError):  # ValueError: a null character
+        pass
+    problem = f"encoding={shown(encoding)} is no encoding of text that Python knows"
+    raise malformed(path, "", problem, 'Give the one it is in, as encoding="utf-8" (--config.task.charset in a study).')
 
 
 def _read_all(path: str | os.PathLike, file: BinaryIO) -> bytearray:
@@ -134,7 +142,7 @@ def _member(path, data: bytearray, member: str) -> bytearray:
 
 
 def _decode(name: str, data: bytearray, encoding: str) -> str:
-    way_out = 'Give the encoding it is in: encoding="latin-1" reads any bytes.'
+    way_out = 'Give the encoding it is in: encoding="latin-1" reads any bytes (--config.task.charset in a study).'
     if data.startswith(_UTF16):
         way_out = 'It starts as UTF-16 does: encoding="utf-16".'
     elif b"\0" in data:
@@ -148,8 +156,6 @@ def _decode(name: str, data: bytearray, encoding: str) -> str:
         raise malformed(name, f"line {line}", f"{shown(broken)} in {around} is not {encoding}", way_out) from None
     except UnicodeError as error:
         raise malformed(name, "", f"not {encoding}: {shown(str(error))}", way_out) from None
-    except LookupError as error:  # a codec of bytes, such as hex
-        raise ValueError(f"encoding is {encoding!r}: expected one of text") from error
     text = text.replace("\r\n", "\n")
     if "\n" not in text:
         text = text.replace("\r", "\n")

@@ -8,10 +8,11 @@ from rnnjax.data import DataError, read_labelled, read_lines
 from rnnjax.data.lines import is_blank, split_words
 from rnnjax.data.locate import locate
 from rnnjax.data.sentences import Sentence
+from rnnjax.tasks import tagging
 from rnnjax.tasks.base import SPLITS
 from rnnjax.tasks.questions import SIZES, generated_questions
 
-CORPORA = ("questions", "trec", "names", "files")
+CORPORA = ("questions", "trec", "atis", "names", "files")
 _NAMES = {
     "trec": ("TREC.train", "raw/TREC.train"),
     "names": ("English.txt",),
@@ -24,6 +25,8 @@ def read_corpus(corpus: str, path: str, charset: str, seed: int) -> dict[str, li
     """{split: sentences with labels}. Raises DataError where a file is missing, malformed or too short to be split."""
     if corpus == "questions":
         return {split: list(generated_questions(split)) for split in SIZES}
+    if corpus == "atis":
+        return tagging.read_corpus("atis", path, charset)
     place = locate(path, names=_NAMES[corpus], corpus=corpus)
     if corpus == "names":
         found = _by_spelling(_read_names(place.parent), seed)
@@ -46,11 +49,11 @@ def _coarse(sentences: list[Sentence]) -> list[Sentence]:
 
 def _read_files(place: pathlib.Path, charset: str, seed: int) -> dict[str, list[Sentence]]:
     """A file for every split; of the training part a tenth for each split that has none."""
-    found = {"train": _read_own(place, charset)}
+    found = {"train": read_labelled(place, encoding=charset)}
     tenth = max(1, len(found["train"]) // 10)
     for split in ("test", "valid"):
         if beside := _beside(place, split):
-            found[split] = _read_own(beside, charset)
+            found[split] = read_labelled(beside, encoding=charset)
         else:
             found["train"], found[split] = _held_out(found["train"], tenth, seed)
     return {split: found[split] for split in SPLITS}
@@ -63,13 +66,6 @@ def _beside(place: pathlib.Path, split: str) -> pathlib.Path | None:
     name = place.name.removesuffix(".gz").replace("train", split)
     files = (place.with_name(name), place.with_name(f"{name}.gz"))
     return next((file for file in files if file.is_file()), None)
-
-
-def _read_own(path: pathlib.Path, charset: str) -> list[Sentence]:
-    try:
-        return read_labelled(path, encoding=charset)
-    except DataError as error:  # the reader's argument has another name here
-        raise DataError(str(error).replace("encoding=", "charset=")) from error
 
 
 def _held_out(sentences: list[Sentence], count: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:

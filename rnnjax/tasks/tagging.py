@@ -15,11 +15,12 @@ from rnnjax.data import DataError, read_columns, read_jointslu, read_slot_files,
 from rnnjax.data.errors import malformed
 from rnnjax.data.locate import locate
 from rnnjax.data.sentences import Sentence
-from rnnjax.tasks.base import SPLITS, Batch, check_whole, correct, cross_entropy
-from rnnjax.tasks.bucketed import BucketedTask, hide, pad_ids, round_up
+from rnnjax.tasks.base import SPLITS, Batch, correct, cross_entropy
+from rnnjax.tasks.bucketed import pad_ids
 from rnnjax.tasks.crf import CRFScores, step_losses, viterbi
+from rnnjax.tasks.encoded import Codec, EncodedTask
 from rnnjax.tasks.travel import SIZES, travel_sentences
-from rnnjax.text import TrigramHashing, Vocabulary
+from rnnjax.text import Vocabulary
 
 CORPORA = ("travel", "atis", "conll2000", "files")
 ENCODINGS = ("words", "trigrams")
@@ -34,7 +35,7 @@ _HELD_OUT = 1000  # sentences of CoNLL-2000, which has no validation split
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging(BucketedTask):
+class Tagging(EncodedTask):
     """From the words w_1 .. w_T, the tag of each: a slot in IOB2, or O.
 
         loss_t = - log softmax(output_t)[tag_t],    in nats; with a CRF the steps' shares of - log p(tags | words)
@@ -59,6 +60,7 @@ class Tagging(BucketedTask):
     encoding: what a word is to the model: its number in the vocabulary, or its letter trigrams.
     trigrams: how many places the letter trigrams are hashed to.
     unknown: the probability with which a word that occurs once in training is taken for an unknown one there.
+    charset: of the files, such as utf-8 or latin-1.
     buckets: at most how many lengths the sentences of a split are padded to.
     """
 
@@ -67,6 +69,7 @@ class Tagging(BucketedTask):
     encoding: str = dataclasses.field(default="words", metadata={"choices": ENCODINGS})
     trigrams: int = 4096
     unknown: float = 0.5
+    charset: str = "utf-8"
     buckets: int = 4
 
     reads_last: ClassVar[bool] = False
@@ -75,102 +78,34 @@ class Tagging(BucketedTask):
     monitor: ClassVar[str] = "tag_error"
 
     def __post_init__(self):
-        check_whole(self, 1, "buckets", "trigrams")
-        for name, choices in (("corpus", CORPORA), ("encoding", ENCODINGS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} of Tagging is {getattr(self, name)!r}: expected one of {', '.join(choices)}")
-        if not 0 <= self.unknown <= 1:
-            raise ValueError(f"unknown of Tagging is {self.unknown!r}: expected a probability, 0 to 1")
+        self.check_fields(corpus=CORPORA, encoding=ENCODINGS)
 
     @functools.cached_property
     def sentences(self) -> dict[str, list[Sentence]]:
         """{split: sentences}, read at first use. Raises DataError where there is no such corpus."""
-        return read_corpus(self.corpus, self.path)
+        return read_corpus(self.corpus, self.path, self.charset)
 
-    @functools.cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The words of the training split as `normal` has them; 0 is the unknown word."""
-        return Vocabulary.build([normal(sentence.words) for sentence in self.sentences["train"]])
-
-    @functools.cached_property
-    def tags(self) -> Vocabulary:
-        """The tags of the training split."""
-        return Vocabulary.build([sentence.tags for sentence in self.sentences["train"]], other=None)
+    def answers_of(self, sentence: Sentence) -> Sequence[str]:
+        """Its tags."""
+        return sentence.tags
 
     @functools.cached_property
     def codec(self) -> "TagCodec":
         """From words to what the model is given, and from its outputs to tags."""
-        return TagCodec(self.vocabulary, self.tags, self.encoding, self.trigrams)
-
-    @property
-    def input_size(self) -> int:
-        """How many ids there are."""
-        return self.codec.input_size
-
-    @property
-    def output_size(self) -> int:
-        """How many tags there are."""
-        return self.codec.output_size
-
-    @functools.cached_property
-    def _encoded(self) -> dict[str, tuple[list[np.ndarray], list[np.ndarray]]]:
-        """{split: (inputs, tags) of every sentence}; a tag that training has not is -1."""
-        known = {tag: number for number, tag in enumerate(self.tags.words)}
-        return {
-            split: (
-                [self.codec.encode(sentence.words) for sentence in sentences],
-                [np.array([known.get(tag, -1) for tag in sentence.tags], np.int32) for sentence in sentences],
-            )
-            for split, sentences in self.sentences.items()
-        }
-
-    @functools.cached_property
-    def _once(self) -> np.ndarray:
-        """[V], which words occur once in training."""
-        inputs = np.concatenate(self._encoded["train"][0])
-        return np.bincount(inputs, minlength=len(self.vocabulary)) == 1
-
-    @functools.cached_property
-    def chance(self) -> float:
-        """Nats a word on the validation split of guessing each tag's frequency in training, add-one smoothed."""
-        train, valid = (np.concatenate(self._encoded[split][1]) for split in ("train", "valid"))
-        counts = np.bincount(train, minlength=self.output_size) + 1.0
-        return float(-np.log(counts / counts.sum())[valid[valid >= 0]].mean())
-
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of `step`, a pure function of its arguments."""
-        batch = super().batch(step, batch_size, seed)
-        if self.encoding == "trigrams" or not self.unknown:
-            return batch
-        return batch._replace(inputs=hide(batch.inputs, self._once, self.unknown, step, seed))
+        vocabulary = Vocabulary.build([normal(one.words) for one in self.sentences["train"]])
+        return TagCodec(vocabulary, self.answers, self.encoding, self.trigrams)
 
     def predictions(self, split: str, batch_size: int, apply: Any) -> list[list[str]]:
         """The tags that `apply(batch) -> outputs` gives every sentence of a split, in the order of the corpus."""
-        found: list[list[str]] = [[] for _ in self.sentences[split]]
-        for end, indices in self.ordered(split, batch_size):
-            batch = self.pad(split, end, indices, batch_size)
-            for index, tags in zip(indices, self.codec.best(apply(batch), batch.lengths), strict=False):
-                found[index] = tags
-        return found
-
-    def lengths(self, split: str) -> np.ndarray:
-        """[n], the words of every sentence."""
-        return np.array([len(tags) for tags in self._encoded[split][1]])
+        return self.predicted(split, batch_size, apply, self.codec.best)
 
     def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
         """The batch of these sentences."""
-        inputs, tags = self._encoded[split]
-        ids, lengths = pad_ids([inputs[index] for index in indices], end, batch_size, *self._nothing_and_width)
+        ids, lengths = self.pad_inputs(split, end, indices, batch_size)
+        tags = self.encoded[split][1]
         targets, _ = pad_ids([tags[index] for index in indices], end, batch_size, -1)
         known = (np.arange(end)[:, None] < lengths) & ((targets >= 0) | (np.arange(end)[:, None] >= lengths)).all(0)
         return Batch(ids, targets, known.astype(np.float32), lengths)
-
-    @functools.cached_property
-    def _nothing_and_width(self) -> tuple[int, int]:
-        """(what stands in a pad, the most trigrams of a word)."""
-        if self.encoding == "words":
-            return 0, 0
-        return -1, max(given.shape[1] for inputs, _ in self._encoded.values() for given in inputs)
 
     def loss(self, outputs: Any, batch: Batch) -> jax.Array:
         """Nats of every step: logits [T, B, tags] or CRFScores -> [T, B]."""
@@ -188,48 +123,23 @@ class Tagging(BucketedTask):
         return {"tag_error": (1 - right, there.astype(jnp.float32))}
 
 
-@dataclasses.dataclass(frozen=True)
-class TagCodec:
-    """From words to what a model is given, and from its outputs to tags: all that a trained tagger needs of its task.
+class TagCodec(Codec):
+    """From words to what a model is given, and from its outputs to tags."""
 
-    vocabulary, tags, encoding, trigrams: as in Tagging.
-    """
-
-    vocabulary: Vocabulary
-    tags: Vocabulary
-    encoding: str
-    trigrams: int
-
-    @property
-    def input_size(self) -> int:
-        """How many ids there are."""
-        return len(self.vocabulary) if self.encoding == "words" else self.trigrams
-
-    @property
-    def output_size(self) -> int:
-        """How many tags there are."""
-        return len(self.tags)
-
-    def encode(self, words: Sequence[str]) -> np.ndarray:
-        """int32 [T] or, with trigrams, [T, K]."""
-        if self.encoding == "words":
-            return self.vocabulary.encode(normal(words))
-        return TrigramHashing(self.trigrams).indices(normal(words))
+    def symbols(self, words: Sequence[str]) -> list[str]:
+        """The words as `normal` has them."""
+        return normal(words)
 
     def best(self, outputs: Any, lengths: np.ndarray) -> list[list[str]]:
         """The most probable tags of every row, up to its length: of each word, or with a CRF of the whole sentence."""
         best = viterbi(outputs, lengths)[0] if isinstance(outputs, CRFScores) else jnp.argmax(outputs, -1)
         best = np.asarray(best)
-        return [self.tags.decode(best[:length, row]) for row, length in enumerate(lengths)]
+        return [self.answers.decode(best[:length, row]) for row, length in enumerate(lengths)]
 
     def tag(self, lines: Sequence[Sequence[str]], apply: Any) -> list[list[str]]:
         """The tags that `apply(batch) -> outputs` gives the words of every line; a line has one word at least."""
-        inputs = [self.encode(words) for words in lines]
-        time = max(len(words) for words in lines)
-        width = round_up(max(given.shape[1] for given in inputs)) if self.encoding == "trigrams" else 0
-        ids, lengths = pad_ids(inputs, round_up(time), len(lines), -1, width)
-        none = np.zeros(ids.shape[:2], np.int32)
-        return self.best(apply(Batch(ids, none, none.astype(np.float32), lengths)), lengths)
+        batch = self.batch_of(lines)
+        return self.best(apply(batch), batch.lengths)
 
 
 def normal(words: Sequence[str]) -> list[str]:
@@ -237,21 +147,24 @@ def normal(words: Sequence[str]) -> list[str]:
     return [re.sub(r"\d", "0", word.lower()) for word in words]
 
 
-def read_corpus(corpus: str, path: str) -> dict[str, list[Sentence]]:
+def read_corpus(corpus: str, path: str, charset: str = "utf-8") -> dict[str, list[Sentence]]:
     """{split: sentences} with tags in IOB2. Raises DataError where a file is missing or malformed."""
     if corpus == "travel":
         return {split: list(travel_sentences(split)) for split in SIZES}
     names = _NAMES[corpus]
     place = locate(path, names=names, corpus=corpus)
     if place.name == "seq.in":
-        found = {split: read_slot_files(place.parent.parent / split) for split in SPLITS}
+        found = {split: read_slot_files(place.parent.parent / split, encoding=charset) for split in SPLITS}
     elif corpus == "atis":
-        found = {split: read_jointslu(place.parent / name) for split, name in _ATIS.items()}
+        found = {split: read_jointslu(place.parent / name, encoding=charset) for split, name in _ATIS.items()}
     elif corpus == "conll2000":
-        train, test = (read_columns(_of_split(place, name)) for name in ("train", "test"))
+        train, test = (read_columns(_of_split(place, name), encoding=charset) for name in ("train", "test"))
+        if len(train) <= _HELD_OUT:
+            problem = f"{len(train):,} sentences to train: expected more than the {_HELD_OUT:,} that are held out"
+            raise malformed(place.parent, "", problem, "Get the corpus again.")
         found = {"train": train[:-_HELD_OUT], "valid": train[-_HELD_OUT:], "test": test}
     else:
-        found = {split: read_columns(_of_split(place, split)) for split in SPLITS}
+        found = {split: read_columns(_of_split(place, split), encoding=charset) for split in SPLITS}
     for split, sentences in found.items():
         if not sentences:
             raise DataError(f"{place.parent}: the {split} split of {corpus} has no sentence\nGet the corpus again.")

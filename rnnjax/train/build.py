@@ -116,9 +116,11 @@ def make_task(options: Any) -> tuple[str, Task]:
 
 
 def check_cells(names: tuple[str, ...]) -> None:
-    """Raises UsageError where `config.cells` names none or one twice."""
+    """Raises UsageError where `config.cells` names none, one that is no cell, or one twice."""
     if not names:
         raise UsageError(f"--config.cells is empty: expected some of {', '.join(CELLS)}")
     for name in names:
+        if name not in CELLS:
+            raise UsageError(f"--config.cells has {name!r}: expected some of {', '.join(CELLS)}")
         if names.count(name) > 1:
             raise UsageError(f"--config.cells names {name} {names.count(name)} times: once is enough")

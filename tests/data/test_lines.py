@@ -58,7 +58,7 @@ def test_encodings(tmp_path):
     assert read_lines(latin, encoding="latin-1") == ["one", "na\u00efve caf\u00e9"]
     message = _refused(latin)
     assert r"line 2: b'\xef' in b'one\nna\xefve caf\xe9' is not utf-8" in message
-    assert message.endswith('encoding="latin-1" reads any bytes.')
+    assert message.endswith('encoding="latin-1" reads any bytes (--config.task.charset in a study).')
     wide = _put(tmp_path, "one\ntwo\n".encode("utf-16"))
     assert read_lines(wide, encoding="utf-16") == ["one", "two"]
     assert read_lines(wide, encoding=f"utf-16-{sys.byteorder[0]}e") == ["one", "two"]

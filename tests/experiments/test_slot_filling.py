@@ -16,6 +16,8 @@ from experiments.common.tagging import (
     later_error,
     make_tagger,
 )
+from experiments.common.tagging_report import atis_claims, travel_claims
+from rnnjax.answers import Unanswerable
 from rnnjax.cells import Jordan
 from rnnjax.layers import Bidirectional
 from rnnjax.tasks import Tagging
@@ -27,10 +29,24 @@ def test_names_say_what_a_model_is():
     assert Spec.of("lstm-w3-bi-crf") == Spec("lstm-w3-bi-crf", "lstm", 3, True, True)
     assert Spec.of("ffn-w7-trigrams") == Spec("ffn-w7-trigrams", "ffn", 7, encoding="trigrams")
     assert Spec.of("gru-onehot").encoding == "onehot"
+    assert Spec.of("ffn-flat").flat
 
 
 @pytest.mark.parametrize(
-    "name", ["lsmt", "lstm-w2", "lstm-w", "ffn-bi", "ffn-crf", "lstm-w3-w5", "gru-onehot-trigrams", "", "lstm-"]
+    "name",
+    [
+        "lsmt",
+        "lstm-w2",
+        "lstm-w",
+        "ffn-bi",
+        "ffn-crf",
+        "ffn-w3-flat",
+        "gru-flat",
+        "lstm-w3-w5",
+        "gru-onehot-trigrams",
+        "",
+        "lstm-",
+    ],
 )
 def test_other_names_are_refused(name):
     with pytest.raises(UsageError, match=r"--config.models has .* such as lstm-w3"):
@@ -44,7 +60,9 @@ def small(*models, **changes):
     return dataclasses.replace(config, models=models, **changes)
 
 
-@pytest.mark.parametrize("name", ["ffn-w3", "elman-onehot", "jordan", "jordan-bi", "lstm-w3-bi-crf", "gru-trigrams"])
+@pytest.mark.parametrize(
+    "name", ["ffn-w3", "ffn-flat", "elman-onehot", "jordan", "jordan-bi", "lstm-w3-bi-crf", "gru-trigrams"]
+)
 def test_a_model_of_every_kind_gives_every_word_scores(name):
     spec, config = Spec.of(name), small(name)
     task = Tagging(encoding="trigrams" if "trigrams" in name else "words", trigrams=32)
@@ -115,7 +133,7 @@ def test_claims_of_the_travel_corpus_hold_or_not(right):
         knows = {"city_before": 98.0, "city_after": 60.0, "swap_changes": 20.0, "reverse_changes": 98.0}
         ffn, both = {"city_both": 56.0, "swap_changes": 0.1, "reverse_changes": 0.0}, {"city_both": 98.9}
     summaries = {"ffn": summary_of(**ffn), "gru": summary_of(**knows), "gru-bi": summary_of(**both)}
-    claims = slot_filling.travel_claims(Tagging(), summaries)
+    claims = travel_claims(Tagging(), summaries)
     assert len(claims) == 7 and all(claim.holds == right for claim in claims)
 
 
@@ -125,23 +143,63 @@ def test_claims_of_atis_are_targets():
     summaries["jordan-w3"] = summary_of(f1=91.0, later_error=30.0, later_error_fed_right=20.0)
     summaries["jordan-w3"]["replicas"] *= 3
     summaries["gru-bi"] = summary_of(f1=95.3, later_error=20.0)
-    held = [claim.holds for claim in slot_filling.atis_claims(summaries)]
+    held = [claim.holds for claim in atis_claims(summaries)]
     assert held == [True, True, True, True, False, True, True, True, True, True]
     summaries["jordan-w3"]["replicas"][2] = summary_of(f1=91.0, later_error=20.0, later_error_fed_right=20.0)[
         "replicas"
     ][0]
-    assert [claim.holds for claim in slot_filling.atis_claims(summaries)][8] is False  # within two standard errors
+    assert [claim.holds for claim in atis_claims(summaries)][8] is False  # within two standard errors
+
+
+def test_claims_are_of_the_configs_they_were_set_for():
+    for variant, preset in (("travel", "quick"), ("travel", "full"), ("atis", "full")):
+        config = slot_filling.get_config(variant, preset)
+        assert slot_filling.as_published(config)
+        config.model.hidden_size += 1
+        assert not slot_filling.as_published(config)
+    assert not slot_filling.as_published(slot_filling.get_config("atis", "quick"))
+
+
+@pytest.mark.parametrize(
+    "model, task, message",
+    [
+        ({"longest": 0}, {}, "--config.model.longest is 0: expected at least 1"),
+        (
+            {"vectors": "x.txt"},
+            {"encoding": "trigrams"},
+            "--config.model.vectors is x.txt, but none of ffn looks words up",
+        ),
+        ({}, {"encoding": "trigrams"}, "--config.models has gru-onehot, but --config.task.encoding is trigrams"),
+    ],
+)
+def test_what_can_not_be_is_named(model, task, message):
+    config = small("ffn", "gru-onehot") if "onehot" in message else small("ffn")
+    config.model, config.task = dataclasses.replace(config.model, **model), dataclasses.replace(config.task, **task)
+    with pytest.raises(UsageError, match=message):
+        slot_filling.check(config)
+
+
+def test_a_sentence_too_long_for_a_flat_network_is_told():
+    config = small("ffn-flat")
+    config.model.longest = 5
+    with pytest.raises(UsageError, match="longest is 5, but the corpus has a sentence of .* words: give --config.mo"):
+        slot_filling.make_entries(config)
 
 
 def test_a_run_from_end_to_end(tmp_path):
-    config = small("ffn", "jordan", "elman-bi")
+    config = small("ffn-flat", "jordan", "elman-bi")
+    config.model.longest = 25
     config.train = dataclasses.replace(config.train, epochs=0, steps=35, steps_per_call=35, eval_every=35)
     config.probe.on, config.probe.batch, config.probe.points = True, 4, 1
     slot_filling.main(config, tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "| jordan |" in text and "fed the right tags" in text
     claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
-    assert len(claims) == 7
+    assert claims == []  # none was set for so small a training
+    answer = slot_filling.predictor(config, tmp_path, "ffn-flat")
+    assert len(answer("to " * 24).slots) == 24
+    with pytest.raises(Unanswerable, match="26 words: ffn-flat reads at most 25"):
+        answer("to " * 26)
     for name in ("scores.png", "gradients.png", "vocabulary.json"):
         assert (tmp_path / name).exists()
     with np.load(tmp_path / "elman-bi" / "norms.npz") as norms:

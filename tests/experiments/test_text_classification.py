@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import text_classification
+from experiments.common.pretrained import read_start
 from rnnjax.cells import CELLS
 from rnnjax.layers import Stack
 from rnnjax.nn import Trigrams
@@ -20,6 +21,16 @@ def small(*cells, variant="questions", **task):
     config.model.hidden_size = config.model.embedding_size = 4
     config.task = dataclasses.replace(config.task, **task)
     return dataclasses.replace(config, cells=cells)
+
+
+def changed(config, **change):
+    for name, value in change.items():
+        *groups, field = name.split(".")
+        group = config
+        for one in groups:
+            group = getattr(group, one)
+        setattr(group, field, value)
+    return config
 
 
 def test_a_model_is_what_the_config_says():
@@ -35,7 +46,7 @@ def test_a_model_is_what_the_config_says():
 
 def test_scores_are_those_of_the_predictions(monkeypatch):
     task = Classification()
-    said = [task.classes.words[len(one.words[0]) % task.output_size] for one in task.sentences["test"]]
+    said = [task.answers.words[len(one.words[0]) % task.output_size] for one in task.sentences["test"]]
     monkeypatch.setattr(Classification, "predictions", lambda self, split, size, apply: said)
     monkeypatch.setattr(text_classification, "applied", lambda model: None)
     gold = [one.label for one in task.sentences["test"]]
@@ -59,13 +70,14 @@ def summary_of(accuracy):
 
 def test_claims_hold_or_not():
     full = text_classification.get_config("trec", "full")
-    for config, good, bad in ((small("gru"), 99.1, 98.9), (full, 89.6, 89.4)):
-        cell = config.cells[-1] if config is not full else "lstm"
+    for config, good, bad in ((text_classification.get_config("questions", "quick"), 99.1, 98.9), (full, 89.6, 89.4)):
+        cell = "lstm"
         for value in (good, bad):
             (claim,) = text_classification.claims_of(config, {cell: summary_of(value)})
             assert claim.holds == (value == good)
     full.train.learning_rate = 1.0
     assert text_classification.claims_of(full, {"lstm": summary_of(95.0)}) == []
+    assert text_classification.claims_of(small("lstm"), {"lstm": summary_of(100.0)}) == []
 
 
 @pytest.mark.parametrize(
@@ -73,25 +85,53 @@ def test_claims_hold_or_not():
     [
         ({"cells": ("lsmt",)}, "--config.cells has 'lsmt': expected some of elman"),
         ({"cells": ()}, "--config.cells is empty"),
+        ({"model.embedding_size": 0}, "--config.model.embedding_size is 0: expected at least 1"),
+        ({"model.vectors": "x.txt", "task.encoding": "trigrams"}, "--config.model.vectors is x.txt, but"),
     ],
 )
 def test_what_can_not_be_is_named(change, message):
     with pytest.raises(UsageError, match=message):
-        text_classification.check(dataclasses.replace(small("gru"), **change))
+        text_classification.check(changed(small("gru"), **change))
+
+
+def test_words_start_with_the_vectors_of_a_file(tmp_path, capsys):
+    path, config = tmp_path / "vectors.txt", small("gru")
+    path.write_text("who 1 2 3 4\nnowhere 0 0 0 0\n")
+    config.model.vectors = str(path)
+    task = Classification()
+    start = read_start(config.model, task.vocabulary)
+    assert "1 of " in capsys.readouterr().err
+    table, drawn = (
+        text_classification.make_classifier("gru", task, config, 0, vectors).encoder.table[...]
+        for vectors in (start, None)
+    )
+    who = task.vocabulary.index("who")
+    np.testing.assert_array_equal(table[who], [1, 2, 3, 4])
+    np.testing.assert_array_equal(np.delete(table, who, 0), np.delete(drawn, who, 0))
+    config.model.embedding_size = 5
+    with pytest.raises(UsageError, match="of 4 features a word, .* give --config.model.embedding_size=4"):
+        read_start(config.model, task.vocabulary)
+    path.write_text("nowhere 0 0 0 0\n")
+    with pytest.raises(UsageError, match="it has a vector of none of the"):
+        read_start(config.model, task.vocabulary)
 
 
 def test_a_run_from_end_to_end_answers_lines(tmp_path):
     config = small("elman", "lstm")
+    config.model.vectors = str(tmp_path / "vectors.txt")
+    (tmp_path / "vectors.txt").write_text("who 1 2 3 4\n")
     config.train = dataclasses.replace(config.train, epochs=0, steps=20, steps_per_call=20, eval_every=20)
     config.task.buckets = 1
-    text_classification.main(config, tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    workdir = tmp_path / "run"
+    text_classification.main(config, workdir)
+    text = (workdir / "report.md").read_text()
     assert "| elman |" in text and "F1 of every class" in text and "| abbreviation |" in text
-    claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
-    assert [claim["holds"] for claim in claims] == [False]
+    claims = json.loads((workdir / "claims.json").read_text())["claims"]
+    assert claims == [] and "No claim is judged" in text
+    (tmp_path / "vectors.txt").unlink()  # an answer needs it no more
     for name in ("scores.png", "confusion.png", "vocabulary.json", "classes.json"):
-        assert (tmp_path / name).exists()
-    answer = text_classification.predictor(config, tmp_path, "lstm")
+        assert (workdir / name).exists()
+    answer = text_classification.predictor(config, workdir, "lstm")
     found = answer("Who brought a piano to Taipei")
-    assert found.unknown == ("piano",) and set(found.probabilities) == set(Classification().classes.words)
+    assert found.unknown == ("piano",) and set(found.probabilities) == set(Classification().answers.words)
     assert sum(found.probabilities.values()) == pytest.approx(1)

@@ -36,7 +36,7 @@ def test_vocabulary_and_classes_are_those_of_training(folder):
     task = task_of(folder)
     words = {"<unk>", "where", "is", "oslo", "?", "how", "many", "the", "loop", "who"}
     assert set(task.vocabulary.words) == words and task.vocabulary.words[0] == "<unk>"
-    assert task.classes.words[0] == "LOC" and set(task.classes.words) == {"LOC", "NUM", "HUM"}
+    assert task.answers.words[0] == "LOC" and set(task.answers.words) == {"LOC", "NUM", "HUM"}
     assert (task.input_size, task.output_size) == (10, 3)
     characters = task_of(folder, encoding="characters")
     assert characters.vocabulary.decode(characters.codec.encode(("Who", "?"))) == list("Who ?")
@@ -57,7 +57,7 @@ def test_batches_hold_every_sentence_once_and_rows_that_fill_up_count_nothing(fo
         np.testing.assert_array_equal(batch.mask, batch.lengths > 0)
         for row in np.flatnonzero(batch.mask):
             words = task.vocabulary.decode(batch.inputs[: batch.lengths[row], row])
-            seen[task.classes.words[batch.targets[row]], " ".join(words)] += 1
+            seen[task.answers.words[batch.targets[row]], " ".join(words)] += 1
     assert set(seen) == {
         ("LOC", "where is oslo ?"), ("NUM", "how many ?"), ("LOC", "where is the loop ?"), ("HUM", "who ?")
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_predictions_stand_in_the_order_of_the_corpus(folder):
     def apply(batch):  # the class is told by the length
         return np.eye(3)[np.where(batch.lengths >= 4, 0, 2)]
 
-    want = [task.classes.words[number] for number in (0, 2, 0, 2)]
+    want = [task.answers.words[number] for number in (0, 2, 0, 2)]
     for size in (1, 2, 9):
         assert task.predictions("train", size, apply) == want
     with pytest.raises(ValueError, match="split is 'dev': expected one of train, valid, test"):
@@ -105,7 +105,7 @@ def test_predictions_stand_in_the_order_of_the_corpus(folder):
 
 def test_a_line_gets_probabilities_in_few_shapes(folder):
     task, shapes = task_of(folder), set()
-    codec = ClassCodec(task.vocabulary, task.classes, "words", 8)
+    codec = ClassCodec(task.vocabulary, task.answers, "words", 8)
 
     def apply(batch):
         shapes.add(batch.inputs.shape)
@@ -115,7 +115,7 @@ def test_a_line_gets_probabilities_in_few_shapes(folder):
     for line in ("who", "where is it", "where is it ?"):
         found = codec.probabilities(line.split(), apply)
     assert shapes == {(1, 1), (4, 1)}
-    assert_close([found[name] for name in task.classes.words], [0.2, 0.5, 0.3], 1e-6)
+    assert_close([found[name] for name in task.answers.words], [0.2, 0.5, 0.3], 1e-6)
 
 
 def test_chance_is_the_loss_of_the_frequencies(folder):
@@ -130,7 +130,7 @@ def test_one_file_is_split_by_seed(tmp_path):
     assert {split: len(one) for split, one in found[0].items()} == {"train": 40, "valid": 5, "test": 5}
     words = [one.words[0] for part in found[0].values() for one in part]
     assert sorted(words) == sorted(f"w{n}" for n in range(50)) and found[0]["train"][0].words[1] == "caf\xe9"
-    with pytest.raises(DataError, match=r'lines.txt: line 1: (.|\n)* charset="latin-1"'):
+    with pytest.raises(DataError, match=r'lines.txt: line 1: (.|\n)* encoding="latin-1" .*charset'):
         _ = task_of(path).sentences
 
 
@@ -187,7 +187,7 @@ def test_the_generated_questions():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"corpus": "sst"}, "corpus of Classification is 'sst': expected one of questions, trec, names, files"),
+        ({"corpus": "sst"}, "corpus of Classification is 'sst': expected one of questions, trec, atis, names, files"),
         ({"encoding": "bytes"}, "encoding of Classification is 'bytes'"),
         ({"unknown": 1.5}, "unknown of Classification is 1.5: expected a probability"),
         ({"buckets": 0}, "buckets of Classification is 0"),
@@ -205,8 +205,8 @@ def test_trec(corpora):
         pytest.skip("RNNJAX_DATA has no trec")
     task = Classification(corpus="trec", path=str(corpora / "trec"))
     assert {split: len(one) for split, one in task.sentences.items()} == {"train": 4952, "valid": 500, "test": 500}
-    assert set(task.classes.words) == {"ENTY", "HUM", "DESC", "NUM", "LOC", "ABBR"}
-    assert {one.label for one in task.sentences["test"]} == set(task.classes.words)
+    assert set(task.answers.words) == {"ENTY", "HUM", "DESC", "NUM", "LOC", "ABBR"}
+    assert {one.label for one in task.sentences["test"]} == set(task.answers.words)
     assert 1.6 < task.chance < 1.7
 
 
@@ -215,3 +215,15 @@ def test_names(corpora):
         pytest.skip("RNNJAX_DATA has no names")
     task = Classification(corpus="names", path=str(corpora / "names"), encoding="characters")
     assert sum(map(len, task.sentences.values())) == 20050 and task.output_size == 18
+
+
+def test_intents_of_atis(corpora):
+    """The split of slot filling; 21 intents in training, and the commonest of them 632 times in the test."""
+    if not (corpora / "atis").is_dir():
+        pytest.skip("RNNJAX_DATA has no atis")
+    task = Classification(corpus="atis", path=str(corpora / "atis"))
+    assert {split: len(one) for split, one in task.sentences.items()} == {"train": 4478, "valid": 500, "test": 893}
+    assert task.answers.words[0] == "atis_flight"
+    assert sum(one.label == "atis_flight" for one in task.sentences["test"]) == 632
+    unseen = [one for one in task.sentences["test"] if one.label not in task.answers]
+    assert unseen  # never given, so that they are wrong

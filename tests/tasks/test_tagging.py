@@ -35,7 +35,7 @@ def task_of(folder, **options):
 def test_vocabulary_and_tags_are_those_of_training(folder):
     task = task_of(folder)
     assert set(task.vocabulary.words) == {"<unk>", "fly", "to", "new", "york", "leave", "boston", "at", "0"}
-    assert task.tags.words[0] == "O" and set(task.tags.words) == {"O", "B-city", "I-city", "B-time"}
+    assert task.answers.words[0] == "O" and set(task.answers.words) == {"O", "B-city", "I-city", "B-time"}
     assert (task.input_size, task.output_size) == (9, 4)
     assert normal(["Boston", "7:05", "MIXed"]) == ["boston", "0:00", "mixed"]
     assert task.vocabulary.decode(task.codec.encode(["To", "Oslo", "AT", "9"])) == ["to", "<unk>", "at", "0"]
@@ -100,12 +100,12 @@ def test_predictions_stand_in_the_order_of_the_corpus(folder):
     for batch_size in (1, 2, 5):
         got = task.predictions("train", batch_size, apply)
         want = [
-            [task.tags.words[number % 4] for number in task.codec.encode(sentence.words)]
+            [task.answers.words[number % 4] for number in task.codec.encode(sentence.words)]
             for sentence in task.sentences["train"]
         ]
         assert got == want
     assert task.codec.tag([["fly"], ["to", "Boston"]], apply) == [
-        [task.tags.words[number % 4] for number in task.codec.encode(words)] for words in (["fly"], ["to", "Boston"])
+        [task.answers.words[number % 4] for number in task.codec.encode(words)] for words in (["fly"], ["to", "Boston"])
     ]
 
 
@@ -207,6 +207,26 @@ def test_tags_that_are_no_chunks_are_told_by_sentence(folder):
     (folder / "valid.txt").write_text("fly O\n\nthe DET\n")
     with pytest.raises(DataError, match=r"sentence 2 of valid, 'the': tags\[0\] is 'DET'"):
         _ = task_of(folder).sentences
+
+
+def test_splits_of_two_corpora_are_told(folder):
+    (folder / "valid.txt").write_text("fly B-verb\n")
+    with pytest.raises(DataError, match="the valid split has no answer that the train split has, 'B-verb' for one"):
+        _ = task_of(folder).chance
+
+
+def test_files_are_read_in_their_charset(folder):
+    (folder / "valid.txt").write_bytes("Orl\xe9ans B-city\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"valid.txt: line 1: (.|\n)*charset"):
+        _ = task_of(folder).sentences
+    assert task_of(folder, charset="latin-1").sentences["valid"][0].words == ("Orl\xe9ans",)
+
+
+def test_a_part_of_conll2000_is_told(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.txt").write_text("a DT B-NP\n\n" * 1000)
+    with pytest.raises(DataError, match="1,000 sentences to train: expected more than the 1,000 that are held out"):
+        _ = Tagging(corpus="conll2000", path=str(tmp_path)).sentences
 
 
 @pytest.mark.parametrize("form", ["jointslu", "slotgated"])
