@@ -163,9 +163,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
         for name, summary in summaries.items()
         if values_of(summary, "loss")  # not where it diverged
     }
-    claims = generated_claims(task, summaries) if task.corpus == "generated" else []
-    if task.corpus == "ptb" and as_published(config):
-        claims = ptb_claims(task, summaries)
+    claims = CLAIMS[task.corpus](task, summaries) if as_published(config) else []
     write_study(workdir, report_of(task, summaries, samples, claims), summaries)
     best = min(samples, key=lambda name: min(values_of(summaries[name], "loss")), default=None)
     for temperature, text in samples.get(best, {}).items():
@@ -194,10 +192,16 @@ def write_samples(name: str, config: Config, workdir: pathlib.Path) -> dict[floa
     }
 
 
+CLAIMS = {"generated": generated_claims, "ptb": ptb_claims}
+
+
 def as_published(config: Config) -> bool:
-    """Whether the claims were made for this config: a full one, whatever seeds and cells."""
+    """Whether the claims were made for this config: a full one, or the quick one of the generated text, whatever seeds
+    and cells."""
     free = ("train.seed", "cells", "seeds", "task.path", "sample", "probe")
-    return differs_only_in(config, get_config(f"ptb_{config.task.symbols}", "full"), free)
+    variants = {"generated": "generated", "ptb": f"ptb_{config.task.symbols}"}
+    variant = variants.get(config.task.corpus)
+    return variant is not None and differs_only_in(config, get_config(variant, "full"), free)
 
 
 def run() -> None:

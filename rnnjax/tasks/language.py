@@ -14,7 +14,16 @@ from rnnjax.data.errors import DataError
 from rnnjax.data.lines import read_text, split_lines, split_words
 from rnnjax.data.locate import expanded, locate
 from rnnjax.data.tales import tales
-from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, check_whole, cross_entropy
+from rnnjax.tasks.base import (
+    SPLITS,
+    Batch,
+    CorpusTask,
+    check_batch_size,
+    check_split,
+    check_step,
+    check_whole,
+    cross_entropy,
+)
 from rnnjax.text.vocabulary import Vocabulary
 
 CORPORA = ("generated", "ptb", "shakespeare", "text")
@@ -57,6 +66,7 @@ class Language(CorpusTask):
         as in nanoGPT, whose other 10 % are halved here), or text, any file, split in the same way.
     path: of the corpus text the file, of ptb and shakespeare a file, a folder, or "" for where `rnnjax.data.locate`
         looks.
+    charset: of the file, such as utf-8 or latin-1.
     symbols: what is predicted, characters or words.
     length: steps of time in an update.
     min_count: symbols that are rarer in the training split are "<unk>".
@@ -64,6 +74,7 @@ class Language(CorpusTask):
 
     corpus: str = dataclasses.field(default="generated", metadata={"choices": CORPORA})
     path: str = ""
+    charset: str = "utf-8"
     symbols: str = dataclasses.field(default="characters", metadata={"choices": tuple(SYMBOLS)})
     length: int = 150
     min_count: int = 1
@@ -101,11 +112,11 @@ class Language(CorpusTask):
             return {split: tales(split, count).text for split, count in GENERATED.items()}
         if self.corpus == "ptb":
             path = locate(self.path, names=("ptb.zip", "ptb.train.txt"), corpus="ptb")
-            return {split: _stripped(_read_ptb(path, split)) for split in SPLITS}
+            return {split: _stripped(_read_ptb(path, split, self.charset)) for split in SPLITS}
         path = expanded(self.path)
         if self.corpus == "shakespeare":
             path = locate(self.path, names=("input.txt",), corpus="tinyshakespeare")
-        return _cut(read_text(path), path, in_lines=self.symbols == "words")
+        return _cut(read_text(path, encoding=self.charset), path, in_lines=self.symbols == "words")
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
@@ -141,7 +152,7 @@ class Language(CorpusTask):
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Windows in one pass over the training split. Raises DataError where it is too short for one."""
-        _positive(batch_size)
+        check_batch_size(batch_size)
         size = len(self.ids["train"])
         count = (size - self.length) // (batch_size * self.length)
         if count < 1:
@@ -153,8 +164,7 @@ class Language(CorpusTask):
 
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
         """The window of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1."""
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
+        check_step(step, seed)
         count, time = self.steps_per_epoch(batch_size), self.length
         epoch, index = divmod(step, count)
         text, row = self.ids["train"], count * time
@@ -170,9 +180,9 @@ class Language(CorpusTask):
 
         All have one shape; rows are as even as they can be and may end in the last windows.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        return self._windows(self.ids[split], _positive(batch_size))
+        check_split(split)
+        check_batch_size(batch_size)
+        return self._windows(self.ids[split], batch_size)
 
     def _windows(self, text: np.ndarray, rows: int) -> Iterator[Batch]:
         longest = -(-len(text) // rows)
@@ -228,9 +238,10 @@ def _encode_words(text: str, vocabulary: Vocabulary) -> np.ndarray:
     return vocabulary.encode(to_symbols(text, "words"))
 
 
-def _read_ptb(path: pathlib.Path, split: str) -> str:
+def _read_ptb(path: pathlib.Path, split: str, charset: str) -> str:
     name = f"ptb.{split}.txt"
-    return read_text(path, member=name) if path.suffix == ".zip" else read_text(path.with_name(name))
+    place, member = (path, name) if path.suffix == ".zip" else (path.with_name(name), None)
+    return read_text(place, member=member, encoding=charset)
 
 
 def _stripped(text: str) -> str:
@@ -251,9 +262,3 @@ def _cut(text: str, path: pathlib.Path, *, in_lines: bool) -> dict[str, str]:
                 f"{', cut at ends of lines' if in_lines else ''}\nGive a longer text."
             )
     return dict(zip(SPLITS, parts, strict=True))
-
-
-def _positive(batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
-    return batch_size

@@ -196,6 +196,8 @@ def test_claims_of_the_penn_treebank_can_fail():
     config.model.hidden_size += 1
     assert not language_model.as_published(config)
     assert not language_model.as_published(language_model.get_config("ptb_words", "quick"))
+    assert not language_model.as_published(language_model.get_config("shakespeare", "full"))
+    assert language_model.as_published(language_model.get_config("generated", "quick"))
 
 
 def test_words_are_reported_in_perplexity():
