@@ -17,6 +17,9 @@ CALLS = {
     "jacobian_products": lambda cell, loss, params, inputs: probes.jacobian_products(
         probes.step_jacobians(cell, params, inputs)
     ),
+    "lyapunov_spectrum": lambda cell, loss, params, inputs: _time_first(
+        probes.lyapunov_spectrum(cell, params, inputs, count=1)
+    ),
 }
 
 
@@ -38,3 +41,8 @@ def test_runs_on_every_cell(cell, probe):
     for leaf in jax.tree.leaves(got):
         assert leaf.shape[:2] == (5, 2)
         assert not jnp.isnan(leaf).any() and jnp.isfinite(leaf[:-1]).all()  # the last dL/dc of an LSTM is 0
+
+
+def _time_first(found):
+    """The exponents as what has an entry a step: a spectrum is of a whole trajectory."""
+    return jnp.broadcast_to(found.exponents, (5, *found.exponents.shape))
