@@ -158,7 +158,7 @@ def check(config: Config) -> tuple[str, Task, dict[str, Cell]]:
         check_replicas(cell, config.train, config.replicas)
     trained_on(task, config)
     given = config.train.init_from
-    if given and not pathlib.Path(given).expanduser().is_dir():
+    if given and not cli.folder("init_from", given).is_dir():
         raise UsageError(f"--init_from is {given}: there is no such folder")
     return task_name, task, cells
 

@@ -28,6 +28,7 @@ from experiments.common.checkpoint import Measured, judge, measure, read_lstm
 from experiments.common.claims import verdicts, write_claims
 from experiments.common.curves import QUANTILES, Curve
 from rnnjax.cells import LSTM
+from rnnjax.data.locate import expanded
 from rnnjax.data.safetensors import write_safetensors
 from rnnjax.interop import to_torch
 from rnnjax.report import figures, run_files, tables
@@ -111,7 +112,7 @@ def check(config: Config, workdir: pathlib.Path) -> tuple[dict[str, pathlib.Path
             raise UsageError("--config.prefix and --config.inputs are of a --config.checkpoint: give that too")
         batch = Adding(config.length).sample(stream(root_key(config.train.seed), PROBE), config.batch)
         return {label: workdir / name for label, name in MADE.items()}, np.asarray(batch.inputs, np.float64)
-    path = pathlib.Path(config.checkpoint).expanduser()
+    path = expanded(config.checkpoint)
     try:
         layer, _, _ = read_lstm(path, config.prefix)
     except ValueError as error:
@@ -123,7 +124,7 @@ def read_inputs(config: Config, features: int) -> np.ndarray:
     """The inputs of a checkpoint that is given. Raises UsageError for a file that is none."""
     if config.inputs is None:
         return np.random.default_rng(config.train.seed).standard_normal((config.length, config.batch, features))
-    path = pathlib.Path(config.inputs).expanduser()
+    path = expanded(config.inputs)
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)  # a header can't ask for more than the file has
     except (OSError, ValueError, EOFError) as error:
@@ -140,7 +141,7 @@ def read_inputs(config: Config, features: int) -> np.ndarray:
 
 def digest(path: str) -> str:
     """The file's SHA-256, so that a run is not taken for one of another file of that name."""
-    with pathlib.Path(path).expanduser().open("rb") as file:
+    with expanded(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

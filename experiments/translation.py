@@ -24,9 +24,18 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.common.claims import Claim
-from experiments.common.study import Entry, check_entries, mean_sd, run_entries, told, values_of
+from experiments.common.study import (
+    Entry,
+    check_entries,
+    check_sizes,
+    is_default,
+    mean_sd,
+    run_entries,
+    told,
+    values_of,
+)
 from experiments.common.study_report import Study, Table, write_study
-from experiments.common.translating import Spec, in_words, make_translator, read_looks, scores_of
+from experiments.common.translating import Spec, best, in_words, make_translator, read_looks, scores_of
 from rnnjax.answers import Answer, Unanswerable, restored, unknown_of
 from rnnjax.answers import Translation as Answered
 from rnnjax.data.lines import split_words
@@ -34,13 +43,18 @@ from rnnjax.report.attention import attention_figure
 from rnnjax.report.scores import Line, score_lines
 from rnnjax.tasks.pair_codec import PairCodec
 from rnnjax.tasks.translation import Translation
+from rnnjax.text.files import read_json
 from rnnjax.train import cli
 from rnnjax.train.build import cell_options, make_task, task_options
 from rnnjax.train.config import GradientConfig, ModelConfig, TrainConfig, UsageError, to_dict
-from rnnjax.train.records import claim_workdir
+from rnnjax.train.records import claim_workdir, write_json
 
 VARIANTS = ("reversal", "g2p", "multi30k", "pairs")
 FIXED, TURNED, ATTENTIVE = "gru-fixed", "gru-fixed-reversed", "gru-bahdanau"
+LONGEST = "longest.json"
+"""The file that keeps how long the longest target of the corpus is, where answers are cut as scores were."""
+WIDEST = 1000
+"""The widest beam."""
 MODELS = (FIXED, TURNED, ATTENTIVE, "gru-luong")
 
 
@@ -102,13 +116,11 @@ def check(config: Config) -> None:
         raise UsageError("--config.models is empty: expected names such as gru-bahdanau")
     for name in config.models:
         Spec.of(name)
-    for name in ("embedding_size", "hidden_size"):
-        if getattr(config.model, name) < 1:
-            raise UsageError(f"--config.model.{name} is {getattr(config.model, name)}: expected at least 1")
+    check_sizes(config.model, "embedding_size", "hidden_size")
     if not 0 <= config.model.dropout < 1:
         raise UsageError(f"--config.model.dropout is {config.model.dropout}: expected at least 0 and less than 1")
-    if config.beam < 1:
-        raise UsageError(f"--config.beam is {config.beam}: expected at least 1")
+    if not 1 <= config.beam <= WIDEST:
+        raise UsageError(f"--config.beam is {config.beam}: expected 1 to {WIDEST}")
     if config.task.reverse_source:
         raise UsageError("--config.task.reverse_source is True: ask for models that end with -reversed in its place")
 
@@ -138,9 +150,9 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     claim_workdir(workdir, {"experiment": "translation", "config": to_dict(config)})
     task = entries[0].task
     task.codec.save(workdir)
+    write_json(workdir / LONGEST, task.longest)
     summaries = run_entries(entries, workdir, config)
-    claims = length_claims(config.task.corpus, summaries) + order_claims(config.task.corpus, summaries)
-    write_study(workdir, report(task, summaries, claims, workdir), summaries)
+    write_study(workdir, report(task, summaries, claims_of(config, summaries), workdir), summaries)
 
 
 def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[str], Answer]:
@@ -148,16 +160,17 @@ def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[st
     spec = Spec.of(entry)
     codec = PairCodec.load(workdir, config.task.corpus, spec.reversed, config.task.subwords > 0)
     model = restored(make_translator(spec, codec, config, seed=0), workdir / entry)
-    options = {"size": config.beam, "start": codec.start, "stop": codec.stop}
+    longest = read_json(workdir / LONGEST)
+    if not isinstance(longest, int) or longest < 1:
+        raise UsageError(f"{workdir / LONGEST} holds {longest!r}: expected a number of symbols; run the study again")
 
     def answer(line: str) -> Answered:
         if not (symbols := codec.symbols(line)):
             raise Unanswerable("the line is empty: expected what is to be translated")
         steps = max(16, 1 << (len(symbols) - 1).bit_length())  # so that few lengths are compiled
-        source, lengths = codec.read([symbols], steps)
-        found = model.beam(source, lengths=lengths, max_length=2 * steps, **options)
-        written = codec.target.decode(found.symbols[: int(found.lengths[0, 0]), 0, 0])
-        return Answered(split_words(codec.text(written)), unknown_of(symbols, codec.source))
+        written, count = best(model, codec, *codec.read([symbols], steps), config.beam, longest)
+        text = codec.text(codec.target.decode(written[: int(count[0]), 0]))
+        return Answered(split_words(text), unknown_of(symbols, codec.source))
 
     return answer
 
@@ -167,10 +180,16 @@ LIMITS = {"reversal": (20, 2), "g2p": (2, 1), "multi30k": (5, 3)}
 shortest quarter of the sources to the longest; set before anything was measured."""
 
 
+def claims_of(config: Config, summaries: dict[str, dict]) -> list[Claim]:
+    """What was claimed of the default configs of a corpus, whatever models and seeds."""
+    corpus = config.task.corpus
+    if corpus not in LIMITS or not is_default(config, get_config, corpus, "models", "task.path"):
+        return []
+    return length_claims(corpus, summaries) + order_claims(corpus, summaries)
+
+
 def length_claims(corpus: str, summaries: dict[str, dict]) -> list[Claim]:
     """Fixed vectors fall with length, attention stays."""
-    if corpus not in LIMITS:
-        return []
     least, most = LIMITS[corpus]
     claims = []
     lost = {name: mean_sd(one, "shortest")[0] - mean_sd(one, "longest")[0] for name, one in summaries.items()}

@@ -28,7 +28,15 @@ import numpy as np
 from flax import nnx
 
 from experiments.common.claims import Claim
-from experiments.common.study import Entry, check_entries, run_entries, say, values_of
+from experiments.common.study import (
+    Entry,
+    check_entries,
+    is_default,
+    run_entries,
+    say,
+    unclaimed,
+    values_of,
+)
 from experiments.common.study_report import write_study
 from experiments.common.word_report import HUANG, report
 from experiments.common.words import Shuffled, count_collisions, lexicon, one_hot_distances, time_lookup
@@ -162,8 +170,9 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     }
     if "skipgram" in vectors:
         write_vectors(workdir / "vectors.txt", task.vocabulary.words, vectors["skipgram"])
-    claims = [*(kind_claims(summaries) if task.corpus == "generated" else []), *encoding_claims(measured)]
-    write_study(workdir, report(task, words, vectors, summaries, measured, claims), summaries)
+    learned = kind_claims(config, summaries)
+    study = report(task, words, vectors, summaries, measured, learned + encoding_claims(measured))
+    write_study(workdir, study if learned else unclaimed(study), summaries)
 
 
 def shown_words(config: Config, task: SkipGram) -> tuple[str, ...]:
@@ -187,7 +196,6 @@ def measure(path: pathlib.Path, words: int, dictionary: list[str], why: str) -> 
     if not path.exists():
         say("measuring one-hot vectors, trigrams and lookups")
         started = time.monotonic()
-        words = min(words, 1000)  # of their pairs the distances are taken
         write_json(
             path,
             {
@@ -202,8 +210,10 @@ def measure(path: pathlib.Path, words: int, dictionary: list[str], why: str) -> 
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def kind_claims(summaries: dict[str, dict]) -> list[Claim]:
-    """What the generated corpus was made for."""
+def kind_claims(config: Config, summaries: dict[str, dict]) -> list[Claim]:
+    """What the generated corpus was made for, of a default config."""
+    if not is_default(config, get_config, "generated", "words", "lexicon"):
+        return []
     claims, source = [], "Mikolov et al. 2013; they share contexts"
     skipgram = summaries["skipgram"]
     nearer = [a - b for a, b in zip(values_of(skipgram, "hongkong"), values_of(skipgram, "apple"), strict=True)]

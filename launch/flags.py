@@ -107,7 +107,7 @@ def folder(text: str) -> pathlib.Path:
     """The sweep's folder. Raises UsageError where none is given."""
     if not text.strip():
         raise UsageError("--workdir is missing: say where the sweep may write, such as --workdir=runs/sweep")
-    return pathlib.Path(text).expanduser().absolute()
+    return cli.folder("workdir", text).absolute()
 
 
 def find_experiment(name: str) -> Experiment:

@@ -11,8 +11,10 @@ Unanswerable, saying what a line lacks, where it has no answer to it. Of a model
 """
 
 import dataclasses
+import math
 import pathlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -24,10 +26,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from rnnjax.data.lines import split_words
+from rnnjax.data.errors import shown
+from rnnjax.data.lines import is_blank, split_words
 from rnnjax.text import Vocabulary
 from rnnjax.train.checkpoint import find_parameters, read
-from rnnjax.train.config import UsageError
+from rnnjax.train.config import EXPECTED, Leaf, UsageError, leaves
 
 _COLORS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
@@ -135,9 +138,9 @@ def _rows(pairs: Sequence[tuple[str, str]], width: int) -> Iterator[list[tuple[s
 
 def words_of(line: str) -> tuple[str, ...]:
     """The words of a line. Raises Unanswerable where it has none."""
-    if not (words := split_words(line)):
+    if is_blank(line):
         raise Unanswerable("the line is empty: expected words")
-    return words
+    return split_words(line)
 
 
 def unknown_of(symbols: Iterable[str], vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -148,13 +151,21 @@ def unknown_of(symbols: Iterable[str], vocabulary: Vocabulary) -> tuple[str, ...
 def standings(folder: pathlib.Path) -> list[float]:
     """The lowest score on the validation split of every replica of a training, by which its parameters were kept.
 
-    Raises UsageError where there is no save of any, or only damaged ones.
+    One that is not a number counts as the worst. Raises UsageError where there is no save of any, or a damaged one.
     """
     saves = [save for save in (folder / "checkpoints" / "best").glob("*") if save.name.isdigit()]
     if not saves:
         raise UsageError(f"{folder} holds no parameters (no checkpoints/best): run the study again")
-    about = read(max(saves, key=lambda save: int(save.name)).absolute()).about
-    return [float(standing["best"]) for standing in about["standings"]]
+    newest = max(saves, key=lambda save: int(save.name)).absolute()
+    try:
+        found = [float(standing["best"]) for standing in read(newest).about["standings"]]
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        found = []
+    if not found:
+        raise UsageError(f"{newest} holds no standings: the run is of another version, run the study again")
+    return [math.inf if math.isnan(score) else score for score in found]
 
 
 def restored(model: nnx.Module, folder: pathlib.Path) -> nnx.Module:
@@ -181,8 +192,10 @@ def restored(model: nnx.Module, folder: pathlib.Path) -> nnx.Module:
 def config_like(like: Any, values: Mapping[str, Any], place: str = "config") -> Any:
     """A copy of the config `like` with the values that `rnnjax.train.config.to_dict` made of one of its kind.
 
-    Raises UsageError, naming the field, where one has no value there or there is none of this name.
+    Raises UsageError, naming the field, where one has no value there, or one that it can't have, or there is none of
+    this name.
     """
+    kinds = {leaf.flag.rpartition(".")[2]: leaf for leaf in leaves(like, "") if leaf.flag.count(".") == 1}
     names = {field.name for field in dataclasses.fields(like)}
     if not isinstance(values, Mapping) or names != set(values):
         odd = sorted(names.symmetric_difference(values)) if isinstance(values, Mapping) else [repr(values)[:40]]
@@ -191,6 +204,25 @@ def config_like(like: Any, values: Mapping[str, Any], place: str = "config") -> 
     for name in names:
         old, new = getattr(like, name), values[name]
         if dataclasses.is_dataclass(old):
-            new = config_like(old, new, f"{place}.{name}")
+            found[name] = config_like(old, new, f"{place}.{name}")
+            continue
+        leaf = kinds.get(name, Leaf(name, type(old)))  # without one: what no flag sets by its own name
+        if leaf.type in EXPECTED and not _fits(leaf, new):
+            wanted = ("a list, of which each is " if leaf.many else "") + EXPECTED[leaf.type]
+            wanted += " or null" if leaf.optional else ""
+            wanted += f", one of {', '.join(map(str, leaf.choices))}" if leaf.choices else ""
+            raise UsageError(f"{place}.{name} is {shown(new)}: expected {wanted}")
         found[name] = tuple(new) if isinstance(new, list) else new
     return dataclasses.replace(like, **found)
+
+
+def _fits(leaf: Leaf, value: Any) -> bool:
+    if value is None:
+        return leaf.optional
+    if leaf.many:
+        return isinstance(value, list) and all(_fits(dataclasses.replace(leaf, many=False), one) for one in value)
+    if isinstance(value, bool) != (leaf.type is bool):
+        return False
+    if leaf.type is float:  # a whole one may stand without its point; JSON has NaN in Python
+        return isinstance(value, float | int) and abs(value) <= sys.float_info.max
+    return isinstance(value, leaf.type) and (not leaf.choices or value in leaf.choices)

@@ -12,22 +12,29 @@ WORD<TAB>SLOT for every word and an empty one behind the sentence, of a class CL
 model does not know, and lines that it can't answer, are told on stderr, so that what is piped on is answers alone.
 """
 
+import ast
+import contextlib
 import dataclasses
 import difflib
 import importlib
+import importlib.util
 import inspect
 import json
-import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from importlib.abc import SourceLoader
+from importlib.machinery import PathFinder
 from typing import Any
 
 import rich.console
 
 from rnnjax.answers import Answer, Unanswerable, config_like, standings
-from rnnjax.data.errors import malformed, shown
+from rnnjax.data.errors import AGAIN, malformed, shown
 from rnnjax.data.lines import read_lines
+from rnnjax.text.files import read_json
+from rnnjax.text.vocabulary import UnknownWord
 from rnnjax.train import cli
 from rnnjax.train.config import Leaf, UsageError, read
 
@@ -46,6 +53,8 @@ OWN = (
     Leaf("debug", bool, default=False, help="show the traceback of every error"),
 )
 
+_STUDY = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99})?", re.ASCII)
+
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
@@ -62,11 +71,10 @@ def parse(arguments: list[str]) -> tuple[cli.Parsed, list[str]]:
     Raises UsageError with a message of one line, and SystemExit(0) after printing the help.
     """
     if any(cli.FLAG.match(one) and one.lstrip("-") in cli.HELP for one in arguments):
-        print(_help(), flush=True)
-        raise SystemExit(0)
+        cli.print_help(_help())
     known = {leaf.flag: leaf for leaf in (*OWN, *WRITING)}
-    given, for_absl = cli.collect(arguments, known)
-    values = {flag: read(known[flag], text) for flag, text in given.items()}
+    texts, for_absl = cli.collect(arguments, known)
+    values = {flag: read(known[flag], text) for flag, text in texts.items()}
     if not values.get("workdir", "").strip():
         raise UsageError("--workdir is missing: say which run answers, such as --workdir=runs/slot_filling")
     for flag, least in (("temperature", 0), ("length", 1), ("seed", 0)):
@@ -75,8 +83,9 @@ def parse(arguments: list[str]) -> tuple[cli.Parsed, list[str]]:
     if values.get("seed", 0) >= 2**32:  # 32 bits of a key
         raise UsageError(f"--seed is {values['seed']}: expected at most {2**32 - 1}")
     options = {leaf.flag: values[leaf.flag] for leaf in WRITING if leaf.flag in values}
-    asked = Asked(values.get("model", ""), values.get("input", ""), options)
-    return cli.Parsed(asked, pathlib.Path(values["workdir"]).expanduser(), values.get("debug", False)), for_absl
+    given = values.get("input", "")
+    asked = Asked(values.get("model", ""), given and str(cli.folder("input", given)), options)
+    return cli.Parsed(asked, cli.folder("workdir", values["workdir"]), values.get("debug", False)), for_absl
 
 
 def _help() -> str:
@@ -88,7 +97,12 @@ def _help() -> str:
 
 
 def main(asked: Asked, workdir: pathlib.Path) -> int | None:
-    """Answers every line. Raises UsageError where there is no such run or it is not finished."""
+    """Answers every line. Raises UsageError where there is no such run or it is not finished, where standard output is
+    closed, and standard input where no file is given; Unwritable where the answers can't be written."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: send the answers to a file or a pipe")
+    if sys.stdin is None and not asked.input:
+        raise UsageError("standard input is closed: pipe lines in, or give a file of lines as --input")
     console = rich.console.Console(highlight=False)
     typed = _typed("> " if console.is_terminal else "")
     lines = read_lines(asked.input) if asked.input else typed if sys.stdin.isatty() else _piped()
@@ -96,25 +110,55 @@ def main(asked: Asked, workdir: pathlib.Path) -> int | None:
         answer_lines(lines, _answering(asked, workdir), console)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `predict | head`: nobody reads on, so what is left is flushed to nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `predict | head`: nobody reads on
+        cli.drop_output()
+    except Unwritable:
+        cli.drop_output()
+        raise
     return None
 
 
+class Unwritable(Exception):
+    """Standard output does not take the answers. Says why."""
+
+    user_error = True
+
+
 def answer_lines(lines: Iterable[str], answer: Callable[[str], Answer], console: rich.console.Console) -> None:
-    """Shows the answer to every line, and on stderr what there is none to and which words are not known."""
+    """Shows the answer to every line, and on stderr what there is none to and which words are not known.
+
+    Raises Unwritable where it can't be shown, and BrokenPipeError where nobody reads on.
+    """
     for number, line in enumerate(lines, start=1):
         try:
             found = answer(line)
-        except Unanswerable as error:
+        except (Unanswerable, UnknownWord) as error:
             if not console.is_terminal:
-                console.file.write("\n")  # so that answers stay beside their lines
+                with _written():
+                    console.file.write("\n")  # so that answers stay beside their lines
+                    console.file.flush()
             print(f"line {number}: {error}", file=sys.stderr, flush=True)
             continue
         if found.unknown:
             print(f"line {number}: not known: {', '.join(map(shown, found.unknown))}", file=sys.stderr, flush=True)
-        found.show(console)
-        console.file.flush()
+        with _written():
+            found.show(console)
+            console.file.flush()
+
+
+@contextlib.contextmanager
+def _written() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(cli.unwritable(error)) from error
+    except UnicodeEncodeError as error:
+        letters = shown(error.object[error.start : error.end])
+        raise Unwritable(
+            f"standard output: {letters} can't be written as {error.encoding}: set PYTHONIOENCODING=utf-8"
+        ) from error
 
 
 def _typed(prompt: str) -> Iterator[str]:
@@ -130,13 +174,21 @@ def _typed(prompt: str) -> Iterator[str]:
 
 
 def _piped() -> Iterator[str]:
-    for number, data in enumerate(sys.stdin.buffer, start=1):
+    for number, data in enumerate(_raw_lines(), start=1):
         try:
             line = data.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             problem = f"{shown(data[error.start : error.end])} is not utf-8"
             raise malformed("standard input", f"line {number}", problem, "Give the text in UTF-8.") from None
         yield line.removesuffix("\n").removesuffix("\r")
+
+
+def _raw_lines() -> Iterator[bytes]:
+    try:
+        yield from sys.stdin.buffer
+    except OSError as error:  # opened for writing, or a directory
+        problem = f"cannot be read: {error.strerror or error}"
+        raise malformed("standard input", "", problem, "Pipe lines in, or give a file of lines as --input.") from None
 
 
 def _answering(asked: Asked, workdir: pathlib.Path) -> Callable[[str], Answer]:
@@ -153,7 +205,12 @@ def _answering(asked: Asked, workdir: pathlib.Path) -> Callable[[str], Answer]:
     if refused := [flag for flag in asked.options if flag not in taken]:
         raise UsageError(f"--{refused[0]} is given, but the models of {workdir} don't go on with a text: leave it out")
     options = {leaf.flag: asked.options.get(leaf.flag, leaf.default) for leaf in WRITING if leaf.flag in taken}
-    config = config_like(module.get_config(module.VARIANTS[0], cli.PRESETS[0]), run["config"])
+    try:
+        config = config_like(module.get_config(module.VARIANTS[0], cli.PRESETS[0]), run["config"])
+        if hasattr(module, "check"):
+            module.check(config)
+    except UsageError as error:
+        raise UsageError(f"{workdir / 'config.json'}: {error}") from None
     return module.predictor(config, workdir, entry, **options)
 
 
@@ -172,18 +229,54 @@ def _read_run(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def _study(experiment: str, workdir: pathlib.Path) -> Any:
-    """The module of a study. Raises UsageError where it can't be imported or answers no lines."""
+    """The module of a study, NAME of experiments or PACKAGE.NAME.
+
+    The name stands in a file: what is no study, by what its source defines, is not even imported. Raises UsageError
+    where there is no such study, it can't be imported or it answers no lines.
+    """
+    if not _STUDY.fullmatch(experiment):
+        path = workdir / "config.json"
+        raise UsageError(f"{path}: experiment is {shown(experiment)}: expected NAME or PACKAGE.NAME of a study")
     name = experiment if "." in experiment else f"experiments.{experiment}"
     try:
-        module = importlib.import_module(name)
+        names = vars(sys.modules[name]) if name in sys.modules else _defined(name)
+        missing = [one for one in ("get_config", "VARIANTS", "predictor") if one not in names]
+        if not missing:
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{workdir} is a run of {name}, which can't be imported here ({error}): start this in the folder that "
             f"holds {name.partition('.')[0]}/"
         ) from None
-    if not hasattr(module, "predictor"):
-        raise UsageError(f"{workdir} is a run of {name}, whose models answer no lines: it has no predictor")
-    return module
+    raise UsageError(f"{workdir} is a run of {name}, whose models answer no lines: it has no {missing[-1]}")
+
+
+def _defined(name: str) -> set[str]:
+    """The names that a module of a package defines, by its source: neither is imported."""
+    package = name.partition(".")[0]
+    try:
+        places = getattr(importlib.util.find_spec(package), "submodule_search_locations", None)
+    except ValueError:  # of what is no module of a file
+        places = None
+    if places is None:
+        raise ModuleNotFoundError(f"No module named {package!r}")
+    found = PathFinder.find_spec(name, list(places))
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+    try:
+        source = found.loader.get_source(name) if isinstance(found.loader, SourceLoader) else ""
+        tree = ast.parse(source)
+    except (SyntaxError, ImportError, ValueError) as error:
+        raise UsageError(f"{found.origin} is no Python that can be read: {error}") from error
+    defined = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            defined |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            defined |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return defined
 
 
 def _entry(workdir: pathlib.Path, name: str) -> str:
@@ -199,15 +292,19 @@ def _entry(workdir: pathlib.Path, name: str) -> str:
         raise UsageError(f"there is no model {name} in {workdir}: {meant}there are {', '.join(finished) or 'none'}")
     if not finished:
         raise UsageError(f"{workdir} holds no finished model: {way_out}")
-    if name or len(finished) == 1:
-        return name or finished[0]
-    best = min(finished, key=lambda model: min(standings(workdir / model)))
-    print(f"{best} answers, the best of {', '.join(finished)}: --model=NAME asks another", file=sys.stderr, flush=True)
+    best = name or min(finished, key=lambda model: min(standings(workdir / model)) if len(finished) > 1 else 0)
+    summary = workdir / best / "summary.json"
+    if not isinstance(held := read_json(summary), dict):
+        raise malformed(summary, "", f"holds {shown(held)}: expected what a study writes", AGAIN)
+    if not name and len(finished) > 1:
+        told = f"{best} answers, the best of {', '.join(finished)}: --model=NAME asks another"
+        print(told, file=sys.stderr, flush=True)
     return best
 
 
 def run() -> None:
     """What the command line calls."""
+    cli.fill_stderr()
     sys.exit(cli.call(main, cli.read_or_exit(parse, sys.argv)))
 
 

@@ -93,6 +93,8 @@ def test_the_words_of_a_line_and_those_that_are_not_known():
     assert words_of(" to  Taipei\t") == ("to", "Taipei")
     with pytest.raises(Unanswerable, match="the line is empty: expected words"):
         words_of(" \t")
+    with pytest.raises(Unanswerable, match="the line is empty: expected words"):
+        words_of("\u00a0")
     vocabulary = Vocabulary.build([["to", "go"]])
     assert unknown_of(("a", "to", "b", "a"), vocabulary) == ("a", "b")
 
@@ -118,6 +120,46 @@ def test_a_config_comes_back_from_its_file():
     ):
         with pytest.raises(UsageError, match=f"^{field} is not in both"):
             config_like(_Config(), values)
+
+
+@dataclasses.dataclass
+class _Typed:
+    on: bool = False
+    count: int = 1
+    rate: float | None = 0.1
+    name: str = dataclasses.field(default="a", metadata={"choices": ("a", "b")})
+    names: tuple[str, ...] = dataclasses.field(default=("a",), metadata={"choices": ("a", "b")})
+    hidden: str = dataclasses.field(default="", metadata={"flag": False})
+
+
+def test_values_of_a_damaged_config_are_refused_by_field():
+    good = to_dict(_Typed())
+    for name, value in (("rate", 1), ("rate", None), ("names", []), ("name", "b"), ("on", True), ("hidden", "x")):
+        assert to_dict(config_like(_Typed(), good | {name: value})) == good | {name: value}
+    for name, value, expected in (
+        ("on", 1, "true or false"),
+        ("on", None, "true or false"),
+        ("count", True, "a whole number"),
+        ("count", 1.0, "a whole number"),
+        ("count", "1", "a whole number"),
+        ("count", [1], "a whole number"),
+        ("count", {}, "a whole number"),
+        ("rate", float("nan"), "a finite number or null"),
+        ("rate", float("-inf"), "a finite number or null"),
+        ("rate", 10**400, "a finite number or null"),
+        ("rate", False, "a finite number or null"),
+        ("name", "c", "a name, one of a, b"),
+        ("names", "a", "a list, of which each is a name, one of a, b"),
+        ("names", None, "a list, of which each is a name, one of a, b"),
+        ("names", ["a", "c"], "a list, of which each is a name, one of a, b"),
+        ("names", ["a", ["b"]], "a list, of which each is a name, one of a, b"),
+        ("hidden", 3, "a name"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            config_like(_Typed(), good | {name: value})
+        assert str(caught.value).startswith(f"config.{name} is ") and str(caught.value).endswith(
+            f": expected {expected}"
+        )
 
 
 def _linear(seed, size=3):
@@ -149,6 +191,15 @@ def test_the_best_replica_comes_back(tmp_path):
     (tmp_path / "checkpoints" / "best" / "7" / "default" / "arrays.safetensors").write_bytes(b"torn")
     with pytest.raises(UsageError, match=f"^{tmp_path}/checkpoints/best/7 is damaged: "):
         restored(_linear(9), tmp_path)
+
+
+def test_standings_that_are_no_numbers_or_none(tmp_path):
+    _finish(tmp_path / "a", [_linear(seed) for seed in (1, 2)], [float("nan"), 0.2])
+    assert standings(tmp_path / "a") == [float("inf"), 0.2]
+    np.testing.assert_array_equal(restored(_linear(9), tmp_path / "a").kernel[...], _linear(2).kernel[...])
+    _finish(tmp_path / "b", [_linear(1)], [])
+    with pytest.raises(UsageError, match="b/checkpoints/best/7 holds no standings: the run is of another version"):
+        standings(tmp_path / "b")
 
 
 def test_a_folder_without_parameters_is_told(tmp_path):

@@ -15,7 +15,10 @@ import pytest
 
 from rnnjax import predict
 from rnnjax.answers import Continuation, Slots, words_of
+from rnnjax.data.errors import shown
+from rnnjax.text import Vocabulary
 from rnnjax.train import cli
+from rnnjax.train.config import UsageError
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -157,6 +160,95 @@ def test_what_is_no_finished_run_is_told(runs, ask, tmp_path):
     assert "config.size is not in both config.json and the study" in ask(f"--workdir={begun}")[2]
 
 
+@pytest.mark.parametrize("name", ["", "..", "..evil", "os.", "a.b.c", "a b", "../x", "é", "a\n", "x" * 101])
+def test_what_is_no_name_of_a_study_is_refused(runs, ask, name):
+    workdir = runs(_tagger, {"gru": 0.1})
+    (workdir / "config.json").write_text(json.dumps({"experiment": name, "config": {"size": 5}}))
+    status, out, err = ask(f"--workdir={workdir}", given=b"a")
+    assert (status, out) == (2, "") and len(err.splitlines()) == 1
+    assert err.startswith(f"{workdir}/config.json: experiment is {shown(name)}: expected NAME or PACKAGE.NAME")
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("VARIANTS = ()\ndef get_config(): pass\n", "whose models answer no lines: it has no predictor"),
+        ("def predictor(): pass\ndef get_config(): pass\n", "whose models answer no lines: it has no VARIANTS"),
+        ("predictor = VARIANTS = 1\n", "whose models answer no lines: it has no get_config"),
+        ("if True:\n    def predictor(): pass\n", "whose models answer no lines: it has no predictor"),
+        ("def predictor(:\n", "is no Python that can be read"),
+        (
+            None,
+            "which can't be imported here (No module named 'evil.study'): start this in the folder that holds evil/",
+        ),
+    ],
+)
+def test_what_is_no_study_is_not_imported(runs, ask, tmp_path, monkeypatch, source, message):
+    """Neither the module that a file names nor its package."""
+    (tmp_path / "evil").mkdir()
+    leaves_a_mark = f"open({str(tmp_path / 'imported')!r}, 'w')\n"
+    (tmp_path / "evil" / "__init__.py").write_text(leaves_a_mark)
+    if source is not None:
+        (tmp_path / "evil" / "study.py").write_text(leaves_a_mark + source)
+    monkeypatch.syspath_prepend(tmp_path)
+    workdir = runs(_tagger, {"gru": 0.1})
+    for name in ("evil.study", "os.path", "antigravity.x", "os"):
+        (workdir / "config.json").write_text(json.dumps({"experiment": name, "config": {"size": 5}}))
+        status, out, err = ask(f"--workdir={workdir}", given=b"a")
+        assert (status, out) == (2, "") and len(err.splitlines()) == 1
+        assert message in err or name != "evil.study"
+    assert not (tmp_path / "imported").exists()
+    assert "evil" not in sys.modules and "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("value", ["5", 5.5, True, None, [5], float("nan")])
+def test_values_of_a_damaged_config_are_told_by_file_and_field(runs, ask, value):
+    workdir = runs(_tagger, {"gru": 0.1})
+    (workdir / "config.json").write_text(json.dumps({"experiment": "made_up", "config": {"size": value}}))
+    status, out, err = ask(f"--workdir={workdir}", given=b"a")
+    assert (status, out) == (2, "")
+    assert err == f"{workdir}/config.json: config.size is {value!r}: expected a whole number\n"
+
+
+def test_a_config_that_the_study_refuses_is_told_by_file(runs, ask, monkeypatch):
+    workdir = runs(_tagger, {"gru": 0.1})
+
+    def check(config):
+        raise UsageError(f"--config.size is {config.size}: expected at least 9")
+
+    monkeypatch.setattr(sys.modules["experiments.made_up"], "check", check, raising=False)
+    message = f"{workdir}/config.json: --config.size is 5: expected at least 9\n"
+    assert ask(f"--workdir={workdir}", given=b"a") == (2, "", message)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3"])
+def test_a_damaged_summary_is_told(runs, ask, text):
+    workdir = runs(_tagger, {"gru": 0.1})
+    (workdir / "gru" / "summary.json").write_text(text)
+    status, out, err = ask(f"--workdir={workdir}", given=b"a")
+    assert (status, out) == (1, "") and err.startswith(f"{workdir}/gru/summary.json: ") and len(err.splitlines()) == 2
+
+
+def test_a_word_that_a_vocabulary_without_others_has_not_is_told_by_line(runs, ask):
+    def predictor(config, workdir, entry):
+        words = Vocabulary(("a", "b"))
+        return lambda line: Slots(words.decode(words.encode(line.split())), ["O"] * len(line.split()))
+
+    status, out, err = ask(f"--workdir={runs(predictor, {'gru': 0.1})}", given=b"a b\nb x\na\n")
+    assert (status, out) == (0, "a\tO\nb\tO\n\n\na\tO\n\n")
+    assert err.startswith("line 2: word 1 is 'x', not one of the 2 known ones") and len(err.splitlines()) == 1
+
+
+def test_the_home_folder_is_that_of_a_user_or_refused(runs, ask, tmp_path, monkeypatch):
+    runs(_tagger, {"gru": 0.1})
+    (tmp_path / "lines.txt").write_text("a\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ask("--workdir=~/run", "--input=~/lines.txt") == (0, "a\tgru5\n\n", "")
+    for flag, arguments in (("workdir", []), ("input", ["--workdir=~/run"])):
+        message = f"--{flag} is ~nouser/x: there is no such user: give the path from / on\n"
+        assert ask(*arguments, f"--{flag}=~nouser/x") == (2, "", message)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -216,6 +308,59 @@ def test_on_a_terminal_it_asks_until_the_end_of_the_input(tmp_path):
         process.kill()
         os.close(ours)
     assert "B-city" in text and "\x1b[36m" in text
+
+
+STUDY = """
+import dataclasses
+from rnnjax.answers import Slots, words_of
+@dataclasses.dataclass
+class Config:
+    pass
+VARIANTS = ('one',)
+def get_config(variant, preset):
+    return Config()
+def predictor(config, workdir, entry):
+    return lambda line: Slots(words_of(line), ['Ä'] * len(words_of(line)))
+"""
+
+
+@pytest.mark.parametrize(
+    "redirection, status, out, message",
+    [
+        ("<&-", 2, "", "standard input is closed: pipe lines in, or give a file of lines as --input\n"),
+        (">&-", 2, "", "standard output is closed: send the answers to a file or a pipe\n"),
+        (">/dev/full", 1, "", "standard output: cannot be written: No space left on device: send it to a file or a"),
+        ("<&- >/dev/full", 2, "", "standard input is closed: "),
+        ("0>FOLDER/written", 1, "", "standard input: cannot be read: Bad file descriptor\nPipe lines in"),
+        ("2>&-", 0, "a\tÄ\n\n\n", ""),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_told_in_a_line(tmp_path, redirection, status, out, message):
+    done = _in_a_shell(tmp_path, redirection)
+    assert (done.returncode, done.stdout) == (status, out)
+    assert done.stderr.startswith(message) and len(done.stderr.splitlines()) <= 2 and "Traceback" not in done.stderr
+    assert message or not done.stderr
+
+
+def test_letters_that_the_output_has_not_are_told_in_a_line(tmp_path):
+    done = _in_a_shell(tmp_path, "", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "standard output: '\\xc4' can't be written as ascii: set PYTHONIOENCODING=utf-8\n"
+
+
+def _in_a_shell(folder, redirection, **environment):
+    """The command as a process of its own, asked "a" and an empty line, with what a shell makes of its streams."""
+    (folder / "made").mkdir()
+    (folder / "made" / "up.py").write_text(STUDY, encoding="utf-8")
+    (folder / "run" / "gru" / "checkpoints").mkdir(parents=True)
+    (folder / "run" / "gru" / "summary.json").write_text("{}")
+    (folder / "run" / "config.json").write_text('{"experiment": "made.up", "config": {}}')
+    ask = [sys.executable, "-m", "rnnjax.predict", f"--workdir={folder}/run"]
+    command = ["sh", "-c", f'exec "$@" {redirection.replace("FOLDER", str(folder))}', "sh", *ask]
+    environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "PYTHONIOENCODING": "utf-8"} | environment
+    return subprocess.run(
+        command, input="a\n\n", capture_output=True, encoding="utf-8", timeout=120, env=environment, cwd=folder
+    )
 
 
 def _read_until(terminal, wanted):

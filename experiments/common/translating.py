@@ -6,8 +6,10 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from flax import nnx
+from numpy.typing import ArrayLike
 
 from rnnjax.cells import CELLS
 from rnnjax.layers import Bidirectional
@@ -75,21 +77,22 @@ def make_translator(spec: Spec, task: Translation | PairCodec, config: Any, seed
     )
 
 
+def best(
+    model: Seq2Seq, codec: PairCodec, source: ArrayLike, lengths: ArrayLike, size: int, longest: int
+) -> tuple[jax.Array, jax.Array]:
+    """(symbols [T, B], lengths [B]), the best that a search with `size` sequences finds for source [S, B]: studies are
+    scored by it and lines answered. longest: of the corpus' targets, where what does not end is cut."""
+    found = model.beam(source, lengths=lengths, size=size, start=codec.start, stop=codec.stop, max_length=longest)
+    return found.symbols[..., 0], found.lengths[:, 0]
+
+
 def scores_of(task: Translation, config: Any, folder: pathlib.Path) -> Callable[[nnx.Module], dict[str, float]]:
     """What is measured of a trained model on the test split, in percent. Where the first seed looked stands in
     `folder`/attention.npz."""
 
     def score(model: Seq2Seq) -> dict[str, float]:
-        def write(batch: Batch):
-            found = model.beam(
-                batch.inputs.source,
-                lengths=batch.lengths,
-                size=config.beam,
-                start=task.codec.start,
-                stop=task.codec.stop,
-                max_length=task.longest,
-            )
-            return found.symbols[..., 0], found.lengths[:, 0]
+        def write(batch: Batch) -> tuple[jax.Array, jax.Array]:
+            return best(model, task.codec, batch.inputs.source, batch.lengths, config.beam, task.longest)
 
         written = task.written("test", config.train.eval_batch, write)
         if model.attention is not None and not (folder / "attention.npz").exists():
@@ -112,7 +115,7 @@ def scores(task: Translation, written: Sequence[tuple[str, ...]]) -> dict[str, f
     every = task.references("test")
     counted = edits([every[at] for at in first], [written[at] for at in first])
     order = np.argsort([len(sources[at]) for at in first], kind="stable")
-    quarter = len(order) // 4
+    quarter = max(1, len(order) // 4)
 
     def accuracy(places: np.ndarray) -> float:
         if not in_words(task):

@@ -12,9 +12,9 @@ from flax import nnx
 
 from experiments.common.timing import interleaved
 from rnnjax.data import DataError, locate, read_cmudict
-from rnnjax.nn import Embedding
+from rnnjax.nn import Embedding, OneHot
 from rnnjax.tasks import SkipGram
-from rnnjax.text import TrigramHashing, one_hot
+from rnnjax.text import TrigramHashing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,13 @@ class Shuffled(SkipGram):
 
 
 def one_hot_distances(size: int) -> tuple[float, float]:
-    """(smallest, largest) distance between the one-hot vectors of two of `size` words."""
-    vectors = one_hot(np.arange(size), size).astype(np.float64)
-    distances = [np.linalg.norm(vectors[i] - vectors[i + 1 :], axis=1) for i in range(size - 1)]
-    return min(map(np.min, distances)), max(map(np.max, distances))
+    """(smallest, largest) distance between the one-hot vectors of two of `size` words: all pairs of them, and of more
+    than 1,000 words of so many, evenly spread."""
+    vectors = np.asarray(OneHot(size)(np.linspace(0, size - 1, min(size, 1000)).astype(int)))
+    products = (vectors @ vectors.T).astype(np.float64)
+    squares = np.diag(products)
+    distances = np.sqrt(squares[:, None] + squares - 2 * products)[np.triu_indices(len(vectors), 1)]
+    return float(distances.min()), float(distances.max())
 
 
 def lexicon(path: str) -> tuple[list[str], str]:
@@ -82,9 +85,9 @@ def _time_lookup(size: int, features: int, count: int, rounds: int) -> dict[str,
 
     @jax.jit
     def both(table, ids):
-        return multiply(jax.nn.one_hot(ids, size, dtype=table.dtype), table)
+        return multiply(OneHot(size)(ids), table)
 
-    vectors = jnp.asarray(one_hot(ids, size))
+    vectors = OneHot(size)(ids)
     ways = {
         "lookup": lambda: lookup(table, ids),
         "product": lambda: product(table, vectors),

@@ -3,7 +3,7 @@
 import os
 
 from rnnjax.data.errors import malformed, shown
-from rnnjax.data.lines import read_lines, split_words
+from rnnjax.data.lines import is_blank, read_lines, split_words
 from rnnjax.data.sentences import Sentence
 
 
@@ -15,10 +15,10 @@ def read_labelled(path: str | os.PathLike, *, encoding: str = "utf-8") -> list[S
     """
     sentences = []
     for number, line in enumerate(read_lines(path, encoding=encoding), 1):
-        words = split_words(line)
-        if not words:
+        if is_blank(line):
             continue
-        if len(words) < 2:
+        words = split_words(line)
+        if is_blank("".join(words[1:])):
             problem = f"a label and no words: {shown(line)}"
             raise malformed(path, f"line {number}", problem, "Expected a label, then words: take the line out.")
         sentences.append(Sentence(words[1:], (), words[0]))

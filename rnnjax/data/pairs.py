@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from rnnjax.data.errors import malformed, shown
@@ -20,17 +21,24 @@ class Pair(NamedTuple):
 
 
 def read_pairs(
-    path: str | os.PathLike, *, source: int = 0, target: int = 1, delimiter: str | None = None, encoding: str = "utf-8"
+    path: str | os.PathLike,
+    *,
+    source: int = 0,
+    target: int = 1,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    reserved: Collection[str] = (),
 ) -> list[Pair]:
     """The pairs of a table without a header, a pair a row, split into words at spaces; blank rows are left out.
 
     source, target: the columns that hold them, from 0; there may be more.
     delimiter: what separates columns; where None, a tab if the first row has one, else a comma. Between tabs a quote is
         a character like any other; between others it may enclose a column, as `csv` has it.
+    reserved: words that no target may hold, since something else is called so.
 
     Raises DataError, naming the file and the line, where a row lacks a column or has no word in it, where a quote does
-    not end, and as `rnnjax.data.read_text` does. Raises ValueError for a negative column and a delimiter that can't be
-    one.
+    not end, where a target holds a reserved word, and as `rnnjax.data.read_text` does. Raises ValueError for a negative
+    column and a delimiter that can't be one.
     """
     if min(source, target) < 0:
         raise ValueError(f"source is {source} and target {target}: expected columns of at least 0")
@@ -47,11 +55,11 @@ def read_pairs(
             problem = f"{len(row)} of at least {max(source, target) + 1} columns: {shown(row)}"
             way_out = f"Columns are separated by {delimiter!r}: give another delimiter, or other columns."
             raise malformed(path, f"line {number}", problem, way_out)
-        pair = Pair(split_words(row[source]), split_words(row[target]))
-        if not all(pair):
-            problem = f"no word in column {source if pair.target else target}: {shown(row)}"
+        if blank := [column for column in (source, target) if is_blank(row[column])]:
+            problem = f"no word in column {blank[0]}: {shown(row)}"
             raise malformed(path, f"line {number}", problem, "Fill it, or take the row out.")
-        pairs.append(pair)
+        pairs.append(Pair(split_words(row[source]), split_words(row[target])))
+        _check_target(path, number, pairs[-1], reserved)
     return pairs
 
 
@@ -69,6 +77,12 @@ def _rows(path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
         csv.field_size_limit(limit)
 
 
+def _check_target(path, number: int, pair: Pair, reserved: Collection[str]) -> None:
+    if found := [word for word in pair.target if word in reserved]:
+        problem = f"the target holds {shown(found[0])}, which is reserved: {shown(' '.join(pair.target))}"
+        raise malformed(path, f"line {number}", problem, "Write it in another way, or take the line out.")
+
+
 def read_parallel(
     source_path: str | os.PathLike, target_path: str | os.PathLike, *, encoding: str = "utf-8"
 ) -> list[Pair]:
@@ -83,15 +97,19 @@ def read_parallel(
     return [Pair(split_words(source), split_words(target)) for _, (source, target) in rows]
 
 
-def read_cmudict(path: str | os.PathLike, *, stress: bool = False, encoding: str = "utf-8") -> list[Pair]:
+def read_cmudict(
+    path: str | os.PathLike, *, stress: bool = False, encoding: str = "utf-8", reserved: Collection[str] = ()
+) -> list[Pair]:
     """Spellings in lower-case letters and their phones, from the lines `word PH PH ..` of the CMU dictionary.
 
     Other pronunciations, `word(2) PH PH ..`, are pairs of their own. What follows a "#", and lines that start with
     ";;;", are comments.
 
     stress: keep the digit that marks a vowel's stress, AH0, else AH.
+    reserved: what no phone may be called.
 
-    Raises DataError, naming the file and the line, for a word without phones, and as `rnnjax.data.read_lines` does.
+    Raises DataError, naming the file and the line, for a word without phones, for a reserved phone, and as
+    `rnnjax.data.read_lines` does.
     """
     pairs = []
     for number, line in enumerate(read_lines(path, encoding=encoding), 1):
@@ -108,6 +126,7 @@ def read_cmudict(path: str | os.PathLike, *, stress: bool = False, encoding: str
         if word.endswith(")") and (match := _ALTERNATIVE.fullmatch(word)):
             word = match[1]
         pairs.append(Pair(tuple(word.lower()), phones))
+        _check_target(path, number, pairs[-1], reserved)
     if not pairs:
         raise malformed(path, "", "no entry", "Expected lines of a word and its phones.")
     return pairs

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from rnnjax.data.errors import malformed, shown
-from rnnjax.data.lines import parallel_rows, read_lines, split_words
+from rnnjax.data.lines import is_blank, parallel_rows, read_lines, split_words
 from rnnjax.data.sentences import Sentence
 
 SLOT_FILES = ("seq.in", "seq.out", "label")
@@ -39,9 +39,9 @@ def read_jointslu(path: str | os.PathLike, *, encoding: str = "utf-8") -> list[S
     """
     sentences = []
     for number, line in enumerate(read_lines(path, encoding=encoding), 1):
-        left, _, right = line.strip(" \t").partition("\t")
-        if not left:
+        if is_blank(line):
             continue
+        left, _, right = line.strip(" \t").partition("\t")
         words, tags = split_words(left), split_words(right)
         if problem := _jointslu_problem(words, tags):
             way_out = "Expected BOS word .. word EOS, a tab, O slot .. slot INTENT."

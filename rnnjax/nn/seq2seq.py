@@ -158,6 +158,13 @@ class Seq2Seq(nnx.Module):
         cell, params = self.decoder.layer, self.decoder.arrays()
         return outputs, cell.attention.weights(params["attention"], read.memory, queries)
 
+    def stream(self, inputs: Any, carry: Any, **options: Any) -> Any:
+        """Raises ValueError: what is written first may need what is read last."""
+        raise ValueError(
+            "Seq2Seq reads a whole source before it writes: it can't stream. Call greedy or beam, or read once and "
+            "then write, step by step"
+        )
+
     def greedy(
         self, source: Any, *, lengths: jax.Array | None = None, start: int, stop: int, max_length: int
     ) -> Hypotheses:

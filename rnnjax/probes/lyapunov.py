@@ -50,8 +50,8 @@ def lyapunov_spectrum(
     with J_t = dcarry_t/dcarry_{t-1}, the fields of a carry flattened one after another to S entries, m = `every`.
     No Jacobian is formed: a step's linearization is applied to all columns of the basis at once. The network is driven
     by its inputs, or autonomous with inputs of zeros. Differentiable in parameters and inputs; a second call with the
-    same shapes compiles nothing. Source: Benettin et al. 1980; Engelken, Wolf, Abbott 2023, "Lyapunov spectra of chaotic
-    recurrent neural networks".
+    same shapes compiles nothing. Source: Benettin et al. 1980; Engelken, Wolf, Abbott 2023, "Lyapunov spectra of
+    chaotic recurrent neural networks".
 
     inputs, carry: as `unroll` takes them, [T, *batch, ...].
     count: K, how many exponents; all S where it is None.

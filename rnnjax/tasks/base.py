@@ -131,6 +131,24 @@ def check_whole(task: Task, least: int, *names: str) -> None:
             )
 
 
+def check_split(split: str) -> None:
+    """Raises ValueError for a split that is none."""
+    if split not in SPLITS:
+        raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raises ValueError for one below 1."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+
+
+def check_step(step: int, seed: int) -> None:
+    """Raises ValueError where there is no training batch of this step and seed."""
+    if step < 0 or not 0 <= seed < 2**64:
+        raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
+
+
 class SyntheticTask(Task):
     """A task that draws its own data."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rnnjax.data.buckets import bucket_ends, epoch_batches, ordered_batches
-from rnnjax.tasks.base import SPLITS, Batch, CorpusTask
+from rnnjax.tasks.base import Batch, CorpusTask, check_batch_size, check_split, check_step
 
 Plan = list[tuple[int, np.ndarray]]
 """The batches of a pass: (where the bucket ends, the numbers of the sequences)."""
@@ -15,11 +15,11 @@ Plan = list[tuple[int, np.ndarray]]
 class BucketedTask(CorpusTask):
     """A corpus whose batches are formed as `rnnjax.data.buckets` has it, as numpy arrays; base class.
 
-    A task that is one has the field `buckets` and defines
+    A task that is one has `buckets`, a field, or 1 where all sequences are equally long, and defines
 
         lengths(split) -> [n]                     the length of every sequence, at least 1
         pad(split, end, indices, batch_size)      -> the Batch of these sequences, padded to the bucket's end; rows
-                                                  beyond them have length 0
+                                                  beyond them are masked, of length 0 where there are lengths
 
     Every epoch of `steps_per_epoch` batches sees each training sequence exactly once.
     """
@@ -52,8 +52,7 @@ class BucketedTask(CorpusTask):
 
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
         """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1."""
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
+        check_step(step, seed)
         epoch, index = divmod(step, self.steps_per_epoch(batch_size))
         return self.pad("train", *self._of_epoch(batch_size, seed, epoch)[index], batch_size)
 
@@ -64,10 +63,8 @@ class BucketedTask(CorpusTask):
 
     def ordered(self, split: str, batch_size: int) -> Plan:
         """Every sequence of a split once, bucket by bucket, in the order of the corpus inside a bucket."""
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+        check_split(split)
+        check_batch_size(batch_size)
         if (split, batch_size) not in self._kept:
             self._kept[split, batch_size] = ordered_batches(self.lengths(split), self.ends(split), batch_size)
         return self._kept[split, batch_size]

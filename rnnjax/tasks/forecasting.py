@@ -3,18 +3,18 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnnjax.data.buckets import epoch_batches
-from rnnjax.data.errors import malformed
+from rnnjax.data.errors import malformed, shown
 from rnnjax.data.locate import expanded
 from rnnjax.data.series import read_series
-from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, check_whole, widen
+from rnnjax.tasks.base import SPLITS, Batch, check_whole, widen
+from rnnjax.tasks.bucketed import BucketedTask
 
 SHARES = (0.7, 0.1, 0.2)
 STEPS, PERIOD, TREND = 4000, 24, 2e-3
@@ -23,9 +23,13 @@ WAVES = ((6.0, 1, 0.5), (3.0, 2, 1.9))
 MEMORY, NOISE = 0.8, 1.0
 """phi and sigma of the noise u_t = phi u_{t-1} + sigma e_t, e_t ~ N(0, 1), of the generated series."""
 
+MOST, FARTHEST = 1e120, 1e12
+"""The largest value, and how many standard deviations away: their squares, and sums of them, are finite, in float64
+and in float32."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Forecasting(CorpusTask):
+class Forecasting(BucketedTask):
     """From `context` values of a series, x_{t-C+1} .. x_t, the `horizon` next ones, said at t.
 
         loss = 1/H sum_k (x_t + output_k - x_{t+k})^2, k = 1 .. H,    x in standard deviations of the training split
@@ -56,6 +60,7 @@ class Forecasting(CorpusTask):
     horizon: int = 24
     season: int = PERIOD
 
+    buckets: ClassVar[int] = 1
     input_size: ClassVar[int] = 1
     reads_last: ClassVar[bool] = True
     link: ClassVar[str] = "identity"
@@ -81,18 +86,19 @@ class Forecasting(CorpusTask):
             if len(held.names) > 1:
                 problem = f"holds the columns {', '.join(held.names)}: expected one to forecast"
                 raise malformed(self.path, "", problem, "Give its name as `column` (--config.task.column=NAME).")
-            values = held.values[:, 0]
+            column, values = f"column {shown(held.names[0])}", held.values[:, 0]
         else:
-            values = self.generated.values
+            column, values = "", self.generated.values
         name = self.path or "the generated series"
         need = max(math.ceil((self.context + self.horizon) / SHARES[0]), math.ceil((self.horizon + 1) / SHARES[1]))
         if len(values) < need:
             problem = f"{len(values)} values: expected {need} at least, for windows of {self.context} + {self.horizon}"
             raise malformed(name, "", problem, "Take a longer series, or a shorter context or horizon.")
         train = values[: _ends(len(values))["train"]]
-        if not 0 < np.std(train) < math.inf or _seasonal_error(train, self.season) == 0:
+        if np.ptp(train / 2) == 0 or np.array_equal(train[self.season :], train[: -self.season]):
             problem = "the training split does not change, or repeats itself to the digit"
-            raise malformed(name, "", problem, "Take another column, or another season.")
+            raise malformed(name, column, problem, "Take another column, or another season.")
+        _check_range(name, column, values, train)
         return values
 
     @functools.cached_property
@@ -129,26 +135,9 @@ class Forecasting(CorpusTask):
         """[N, H], what comes after each origin, in the series' units."""
         return self.series[self.origins(split)[:, None] + np.arange(1, self.horizon + 1)]
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Training batches in one pass over the training split."""
-        return -(-len(self.origins("train")) // _positive(batch_size))
-
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1.
-
-        Every epoch of `steps_per_epoch` batches sees each training window exactly once.
-        """
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
-        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
-        lengths = np.full(len(self.origins("train")), self.context)
-        _, indices = epoch_batches(lengths, (self.context,), batch_size, seed=seed, epoch=epoch)[index]
-        return self._fill("train", indices, batch_size)
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Every window of `split` (train, valid, test) exactly once, in order."""
-        count, size = len(self.origins(split)), _positive(batch_size)
-        return (self._fill(split, np.arange(at, min(at + size, count)), size) for at in range(0, count, size))
+    def lengths(self, split: str) -> np.ndarray:
+        """[N], C of every window."""
+        return np.full(len(self.origins(split)), self.context)
 
     @functools.cached_property
     def _arrays(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -165,9 +154,10 @@ class Forecasting(CorpusTask):
         """[N, H], the changes from the last value seen, in standard deviations."""
         return (self.truths(split) - self.persistence(split)) / self.scale
 
-    def _fill(self, split: str, indices: np.ndarray, batch_size: int) -> Batch:
+    def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        """The batch of these windows, which are all of one length."""
         contexts, changes = self._arrays[split]
-        inputs = np.zeros((self.context, batch_size, 1), np.float32)
+        inputs = np.zeros((end, batch_size, 1), np.float32)
         targets, mask = np.zeros((batch_size, self.horizon), np.float32), np.zeros(batch_size, np.float32)
         inputs[:, : len(indices), 0] = contexts[indices].T
         targets[: len(indices)], mask[: len(indices)] = changes[indices], 1
@@ -247,11 +237,22 @@ def _ends(length: int) -> dict[str, int]:
     return {"train": first, "valid": second, "test": length}
 
 
+def _check_range(name: str, column: str, values: np.ndarray, train: np.ndarray) -> None:
+    """Raises DataError where squares of the values, or of their changes in the loss, are too large or too small."""
+    largest = np.argmax(np.abs(values))
+    told = f"value {largest + 1} of {len(values)} is {values[largest]:.6g}"
+    if np.abs(values[largest]) > MOST:
+        raise malformed(name, column, f"{told}: too large for its square", "Take another unit, or another column.")
+    scale = float(np.std(train))
+    if scale < 1 / MOST:
+        problem = f"its standard deviation in the training split is {scale:.3g}: too small for its square"
+        raise malformed(name, column, problem, "Take another unit, or another column.")
+    farthest = np.argmax(np.abs(values - train.mean()))
+    if abs(values[farthest] - train.mean()) / scale > FARTHEST:
+        told = f"value {farthest + 1} of {len(values)} is {values[farthest]:.6g}"
+        problem = f"{told}, more than {FARTHEST:g} standard deviations ({scale:.3g}) of the training split away from it"
+        raise malformed(name, column, problem, "Mend the value, or take another column.")
+
+
 def _seasonal_error(values: np.ndarray, season: int) -> float:
     return float(np.mean(np.abs(values[season:] - values[:-season])))
-
-
-def _positive(batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
-    return batch_size

@@ -3,17 +3,16 @@
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator
 from typing import ClassVar
 
 import jax
 import numpy as np
 
-from rnnjax.data.buckets import epoch_batches, ordered_batches
 from rnnjax.data.errors import AGAIN, malformed
 from rnnjax.data.images import read_idx, read_numbers
 from rnnjax.data.locate import locate
-from rnnjax.tasks.base import SPLITS, Batch, CorpusTask, correct, cross_entropy
+from rnnjax.tasks.base import SPLITS, Batch, correct, cross_entropy
+from rnnjax.tasks.bucketed import BucketedTask
 
 ORDERS = ("rows", "pixels")
 CLASSES = 10
@@ -28,7 +27,7 @@ _HELD_OUT = {"digits": 5, "mnist": 10}
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(CorpusTask):
+class Images(BucketedTask):
     """From an image that is read in pieces, its class, said at the end.
 
         loss = - log softmax(output_T)[class],    in nats
@@ -62,6 +61,7 @@ class Images(CorpusTask):
     order: str = dataclasses.field(default="rows", metadata={"choices": ORDERS})
     permuted: bool = False
 
+    buckets: ClassVar[int] = 1
     output_size: ClassVar[int] = CLASSES
     reads_last: ClassVar[bool] = True
     link: ClassVar[str] = "softmax"
@@ -107,37 +107,15 @@ class Images(CorpusTask):
         """The share of the test split that is of the commonest class of the training split."""
         return float(np.mean(self.examples["test"][1] == np.argmax(self.frequencies)))
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Training batches in one pass over the training split."""
-        return -(-len(self.examples["train"][1]) // _positive(batch_size))
-
-    def batch(self, step: int, batch_size: int, seed: int) -> Batch:
-        """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1.
-
-        Every epoch of `steps_per_epoch` batches sees each training image exactly once.
-        """
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
-        epoch, index = divmod(step, self.steps_per_epoch(batch_size))
-        (_, indices) = epoch_batches(*self._alike("train"), batch_size, seed=seed, epoch=epoch)[index]
-        return self._fill("train", indices, batch_size)
-
-    def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """Every image of `split` (train, valid, test) exactly once."""
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        plan = ordered_batches(*self._alike(split), _positive(batch_size))
-        return (self._fill(split, indices, batch_size) for _, indices in plan)
-
-    def _alike(self, split: str) -> tuple[np.ndarray, tuple[int, ...]]:
-        """The lengths of all images, which are the same, and that length."""
+    def lengths(self, split: str) -> np.ndarray:
+        """[n], the steps of every image, which are the same."""
         count, time, _ = self.examples[split][0].shape
-        return np.full(count, time), (time,)
+        return np.full(count, time)
 
-    def _fill(self, split: str, indices: np.ndarray, batch_size: int) -> Batch:
+    def pad(self, split: str, end: int, indices: np.ndarray, batch_size: int) -> Batch:
+        """The batch of these images."""
         images, labels = self.examples[split]
-        _, time, features = images.shape
-        inputs = np.zeros((time, batch_size, features), np.float32)
+        inputs = np.zeros((end, batch_size, self.input_size), np.float32)
         targets, mask = np.zeros(batch_size, np.int32), np.zeros(batch_size, np.float32)
         inputs[:, : len(indices)] = images[indices].swapaxes(0, 1)
         targets[: len(indices)], mask[: len(indices)] = labels[indices], 1
@@ -196,9 +174,3 @@ def _mnist(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
         )
         raise malformed(found, "", problem, way_out)
     return images.astype(np.float32) / 255, labels.astype(np.int32)
-
-
-def _positive(batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}: expected at least 1")
-    return batch_size

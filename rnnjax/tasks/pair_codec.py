@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnjax.data.lines import split_words
-from rnnjax.tasks.parallel import tokens
+from rnnjax.data.errors import AGAIN, malformed, shown
+from rnnjax.data.lines import is_blank, split_words
+from rnnjax.tasks.parallel import START, STOP, tokens
 from rnnjax.text import Subwords, Vocabulary
 
-START, STOP = "<s>", "</s>"
 _FILES = ("source_vocabulary.json", "target_vocabulary.json", "source_pieces.json", "target_pieces.json")
 
 
@@ -50,7 +50,9 @@ class PairCodec:
         return self.target.index(STOP)
 
     def symbols(self, line: str) -> tuple[str, ...]:
-        """What a line is to the corpus, in the order of writing: letters, words or pieces."""
+        """What a line is to the corpus, in the order of writing: letters, words or pieces; () of a blank one."""
+        if is_blank(line):
+            return ()
         if self.corpus in ("reversal", "g2p"):
             return tuple("".join(split_words(line.lower())))
         words = tokens(line) if self.corpus == "multi30k" else split_words(line)
@@ -76,10 +78,19 @@ class PairCodec:
 
     @classmethod
     def load(cls, folder: str | os.PathLike, corpus: str, reverse_source: bool, pieces: bool) -> "PairCodec":
-        """What `save` wrote. Raises DataError where a file is missing or something else."""
+        """What `save` wrote. Raises DataError where a file is missing or something else.
+
+        Each vocabulary has an entry for unknown symbols; the one of the targets has START and STOP.
+        """
         paths = [pathlib.Path(folder) / name for name in _FILES]
         cut = (Subwords.load(paths[2]), Subwords.load(paths[3])) if pieces else None
-        return cls(Vocabulary.load(paths[0]), Vocabulary.load(paths[1]), corpus, reverse_source, cut)
+        read, written = map(Vocabulary.load, paths[:2])
+        for path, vocabulary, needed in ((paths[0], read, ()), (paths[1], written, (START, STOP))):
+            if vocabulary.other is None:
+                raise malformed(path, "other", "is null: expected an entry for unknown symbols", AGAIN)
+            if missing := [symbol for symbol in needed if symbol not in vocabulary]:
+                raise malformed(path, "words", f"{shown(missing[0])} is not among them", AGAIN)
+        return cls(read, written, corpus, reverse_source, cut)
 
 
 def in_pieces(cut: Subwords, words: Sequence[str]) -> tuple[str, ...]:

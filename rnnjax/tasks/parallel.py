@@ -11,6 +11,9 @@ from rnnjax.data.pairs import Pair, read_cmudict, read_pairs, read_parallel
 from rnnjax.tasks.base import SPLITS
 
 CORPORA = ("reversal", "g2p", "multi30k", "pairs")
+START, STOP = "<s>", "</s>"
+"""What a target is written after, and what ends it: no target holds them."""
+
 SYMBOLS = tuple("abcdefgh")
 SHORTEST = 5  # shorter ones would be all in the training split
 LONGEST = 16
@@ -28,7 +31,7 @@ def read_corpus(corpus: str, path: str) -> dict[str, list[Pair]]:
         return reversals()
     if corpus == "g2p":
         place = locate(path, names=("cmudict.dict.gz", "cmudict.dict"), corpus="cmudict")
-        return split_by_source(read_cmudict(place), place)
+        return split_by_source(read_cmudict(place, reserved=(START, STOP)), place)
     if corpus == "multi30k":
         names = [f"{_MULTI30K['train']}.en{ending}" for ending in (".gz", "")]
         place = locate(path, names=names, corpus="multi30k")
@@ -37,7 +40,7 @@ def read_corpus(corpus: str, path: str) -> dict[str, list[Pair]]:
             raise malformed(place, "", problem, "Give their folder as `path`.")
         return {split: _multi30k(place, name) for split, name in _MULTI30K.items()}
     place = locate(path, names=("pairs.tsv", "pairs.csv", "pairs.tsv.gz"), corpus="pairs")
-    return split_by_source(read_pairs(place), place)
+    return split_by_source(read_pairs(place, reserved=(START, STOP)), place)
 
 
 def reversals() -> dict[str, list[Pair]]:

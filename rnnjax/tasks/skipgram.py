@@ -13,13 +13,21 @@ import numpy as np
 from rnnjax.data.errors import DataError
 from rnnjax.data.lines import read_lines, split_words
 from rnnjax.data.locate import expanded
-from rnnjax.tasks.base import Batch, CorpusTask, check_whole, widen
+from rnnjax.tasks.base import (
+    SPLITS,
+    Batch,
+    CorpusTask,
+    check_batch_size,
+    check_split,
+    check_step,
+    check_whole,
+    widen,
+)
 from rnnjax.tasks.contexts import context_sentences
 from rnnjax.text.skipgram import draw_noise, draw_pairs, keep_probabilities, noise_distribution
 from rnnjax.text.vocabulary import Vocabulary
 
 CORPORA = ("generated", "text")
-SPLITS = ("train", "valid", "test")
 _SHARES = (0.9, 0.95)  # where valid and test begin
 _EPOCH, _NEGATIVES, _EVALUATION = range(3)
 
@@ -130,14 +138,12 @@ class SkipGram(CorpusTask):
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Training batches in one pass over the training split."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+        check_batch_size(batch_size)
         return max(1, self._pairs_of_a_pass // batch_size)
 
     def batch(self, step: int, batch_size: int, seed: int) -> Batch:
         """The training batch of `step` >= 0, a pure function of its arguments; `seed` in 0 .. 2^64 - 1."""
-        if step < 0 or not 0 <= seed < 2**64:
-            raise ValueError(f"step is {step} and seed {seed}: expected both at least 0, and seed below 2**64")
+        check_step(step, seed)
         epoch, index = divmod(step, self.steps_per_epoch(batch_size))
         if self._passes.get(seed, (None, None))[0] != epoch:
             self._passes[seed] = epoch, self._shuffled_pass(seed, epoch)
@@ -147,10 +153,8 @@ class SkipGram(CorpusTask):
 
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
         """Every pair of one pass over `split` (train, valid, test); rows that fill up the last batch don't count."""
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}: expected one of {', '.join(SPLITS)}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+        check_split(split)
+        check_batch_size(batch_size)
         return self._evaluation(split, batch_size)
 
     def _evaluation(self, split: str, batch_size: int) -> Iterator[Batch]:

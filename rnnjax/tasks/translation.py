@@ -9,12 +9,12 @@ import jax
 import numpy as np
 
 from rnnjax.data.buckets import bucket_ends
-from rnnjax.data.errors import DataError
+from rnnjax.data.errors import DataError, malformed, shown
 from rnnjax.data.pairs import Pair
-from rnnjax.tasks.base import Batch, SourceTarget, check_whole, correct, cross_entropy
+from rnnjax.tasks.base import SPLITS, Batch, SourceTarget, check_whole, correct, cross_entropy
 from rnnjax.tasks.bucketed import BucketedTask
-from rnnjax.tasks.pair_codec import START, STOP, PairCodec, in_pieces
-from rnnjax.tasks.parallel import CORPORA, SPLITS, read_corpus
+from rnnjax.tasks.pair_codec import PairCodec, in_pieces
+from rnnjax.tasks.parallel import CORPORA, START, STOP, read_corpus
 from rnnjax.text import Subwords, Vocabulary
 
 
@@ -30,7 +30,8 @@ class Translation(BucketedTask):
 
     Sources: reversal, generated (`rnnjax.tasks.parallel`); g2p, the CMU dictionary from letters to phones without
     stress, 90, 5 and 5 % of its words; multi30k, Elliott et al. 2016, English to German in lower case, tested on
-    test_2016_flickr; pairs, one's own: a table (`rnnjax.data.read_pairs`), split as g2p.
+    test_2016_flickr; pairs, one's own: a table (`rnnjax.data.read_pairs`), split as g2p. No target
+    holds "<s>" or "</s>"; "<unk>" is the unknown symbol.
 
     Worked example (g2p):
 
@@ -79,6 +80,10 @@ class Translation(BucketedTask):
             found = {
                 split: [Pair(*map(in_pieces, self._pieces, pair)) for pair in pairs] for split, pairs in found.items()
             }
+            for target in (pair.target for pairs in found.values() for pair in pairs):
+                if held := {START, STOP}.intersection(target):
+                    problem = f"the target {shown(''.join(target))} is cut into pieces of which one is {min(held)!r}"
+                    raise malformed(self.path, "", problem, "Write it in another way, or ask for subwords=0.")
         if self.reverse_source:
             found = {split: [Pair(s[::-1], t) for s, t in pairs] for split, pairs in found.items()}
         return found

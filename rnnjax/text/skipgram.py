@@ -20,9 +20,9 @@ def keep_probabilities(counts: ArrayLike, threshold: float) -> np.ndarray:
     return np.minimum(1, np.sqrt(threshold * counts.sum() / np.maximum(counts, 1)))
 
 
-def noise_distribution(counts: ArrayLike, power: float = 0.75) -> np.ndarray:
-    """float64 [V], the probabilities with which negatives are drawn: the counts [V] to a power, section 2.2."""
-    raised = np.asarray(counts, np.float64) ** power
+def noise_distribution(counts: ArrayLike) -> np.ndarray:
+    """float64 [V], the probabilities with which negatives are drawn: the counts [V] to the power 3/4, section 2.2."""
+    raised = np.asarray(counts, np.float64) ** 0.75
     return raised / raised.sum()
 
 
@@ -40,7 +40,7 @@ def skip_gram_pairs(ids: np.ndarray, sentences: np.ndarray, windows: np.ndarray)
     left and to the right each sees: drawn from 1 .. w, near words are pairs more often.
     """
     parts = [np.zeros((0, 2), np.int32)]
-    for distance in range(1, max(windows, default=0) + 1):
+    for distance in range(1, windows.max(initial=0) + 1):
         left, right = slice(None, -distance), slice(distance, None)
         together = sentences[left] == sentences[right]
         for centre, context in ((left, right), (right, left)):

@@ -13,7 +13,7 @@ import numpy as np
 from rnnjax.data.errors import AGAIN, malformed, shown
 from rnnjax.text.files import read_json, write_text
 
-KINDS = ("bpe", "wordpiece", "characters")
+KINDS = ("bpe", "wordpiece")
 OTHER = "<unk>"
 MAX_SIZE = 2**24
 """Far above what any has; the library takes the memory at once, or fails."""
@@ -41,16 +41,13 @@ class Subwords:
         assert self._tokenizer is not None  # read, so that what is wrong is told here
 
     @classmethod
-    def train(
-        cls, lines: Iterable[str], kind: str, size: int | None = None, specials: Sequence[str] = ()
-    ) -> "Subwords":
+    def train(cls, lines: Iterable[str], kind: str, size: int, specials: Sequence[str] = ()) -> "Subwords":
         """A tokenizer of the training data.
 
         kind: "bpe" merges the most frequent pairs (Sennrich, Haddow, Birch 2016), and a space is the "▁" that a word
             begins with; "wordpiece" (Schuster, Nakajima 2012) goes on in a word with pieces that begin with "##", and
-            all space between words is alike; "characters" are single characters, the space among them.
-        size: how many pieces there are at most; has to be given, but for characters. All characters of the data are
-            among them.
+            all space between words is alike.
+        size: how many pieces there are at most. All characters of the data are among them.
         specials: pieces after number 0, which is "<unk>", that are there whether they are seen or not.
 
         Number 0 is what unknown characters fall to, of wordpiece the whole word. "<unk>" and specials that stand in a
@@ -61,21 +58,15 @@ class Subwords:
         """
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}: expected one of {', '.join(KINDS)}")
-        if (size is None) != (kind == "characters"):
-            wanted = "none" if kind == "characters" else "a number"
-            raise ValueError(f"size is {size}: expected {wanted} of the kind {kind}")
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        if size is not None and not (whole and 1 <= size <= MAX_SIZE):
+        if not (whole and 1 <= size <= MAX_SIZE):
             raise ValueError(f"size is {shown(size)}: expected a whole number of 1 to {MAX_SIZE}")
         lines, first = [_as_text(line) for line in lines], (OTHER, *map(_as_text, specials))
-        if kind == "wordpiece":
-            tokenizer = _wordpiece(lines, size, first)
-        else:
-            tokenizer = _bpe(lines, size or 0, first, spaces=kind == "characters")
+        tokenizer = (_bpe if kind == "bpe" else _wordpiece)(lines, size, first)
         least = len(specials) + 1
         if tokenizer.get_vocab_size() <= least:
             raise ValueError("lines hold nothing but space: expected the training data")
-        if size is not None and tokenizer.get_vocab_size() > size:
+        if tokenizer.get_vocab_size() > size:
             raise ValueError(f"size is {size}: expected at least {tokenizer.get_vocab_size()}, for every character")
         return cls(_canonical(json.loads(tokenizer.to_str())))
 
@@ -140,15 +131,12 @@ def _library():
     return tokenizers
 
 
-def _bpe(lines: Sequence[str], size: int, first: Sequence[str], spaces: bool) -> Any:
-    """A trained tokenizer that merges pairs, none where `size` is 0. `spaces`: these are characters like any other."""
+def _bpe(lines: Sequence[str], size: int, first: Sequence[str]) -> Any:
+    """A trained tokenizer that merges pairs."""
     library = _library()
     tokenizer = library.Tokenizer(library.models.BPE(unk_token=OTHER))
-    if spaces:
-        tokenizer.decoder = library.decoders.Fuse()
-    else:
-        tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
-        tokenizer.decoder = library.decoders.Metaspace()
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    tokenizer.decoder = library.decoders.Metaspace()
     trainer = library.trainers.BpeTrainer(vocab_size=size, special_tokens=list(first), show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer

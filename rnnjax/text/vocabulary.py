@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,10 @@ import numpy as np
 
 from rnnjax.data.errors import AGAIN, malformed, shown
 from rnnjax.text.files import read_json, write_text
+
+
+class UnknownWord(ValueError):
+    """A word has no number, and there is no entry for others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +102,11 @@ class Vocabulary:
         return {word: i for i, word in enumerate(self.words)}
 
     def index(self, word: str) -> int:
-        """The word's number, or that of `other`. Raises ValueError as `encode` does."""
+        """The word's number, or that of `other`. Raises UnknownWord as `encode` does."""
         return int(self.encode((word,))[0])
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """int32 [n], the numbers of n words. Raises ValueError, naming place and word, where one has none."""
+        """int32 [n], the numbers of n words. Raises UnknownWord, naming place and word, where one has none."""
         words = list(words)
         numbers = self._numbers
         if self.other is not None:
@@ -110,7 +115,7 @@ class Vocabulary:
             return np.array([numbers[word] for word in words], np.int32)
         except KeyError as error:
             at = next(i for i, word in enumerate(words) if word not in numbers)
-            raise ValueError(
+            raise UnknownWord(
                 f"word {at} is {shown(words[at])}, not one of the {len(self)} known ones: build it with an entry for "
                 "others, or of data that holds it"
             ) from error
@@ -124,16 +129,17 @@ class Vocabulary:
         return [self.words[number] for number in ids]
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes JSON, a word a line."""
+        """Writes JSON, a word a line, and a digest: what is changed later is not what a model was trained with."""
         words = ",\n".join(json.dumps(word, ensure_ascii=False) for word in self.words)
         rest = f'"other": {json.dumps(self.other, ensure_ascii=False)},\n"counts": {json.dumps(self.counts)}'
+        rest = f'"digest": "{self._digest}",\n{rest}'
         write_text(path, f'{{{rest},\n"words": [\n{words}\n]}}\n')
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocabulary":
-        """What `save` wrote. Raises DataError, naming file and entry, for anything else."""
+        """What `save` wrote; the digest may be missing. Raises DataError, naming file and entry, for anything else."""
         held = read_json(path)
-        if not isinstance(held, dict) or set(held) != {"words", "other", "counts"}:
+        if not isinstance(held, dict) or set(held) - {"digest"} != {"words", "other", "counts"}:
             names = ", ".join(map(shown, held)) if isinstance(held, dict) else shown(held)
             raise malformed(path, "", f"holds {names}: expected words, other and counts, as Vocabulary.save", AGAIN)
         _check_list(path, "words", held["words"], str, "a string")
@@ -141,9 +147,16 @@ class Vocabulary:
         if not isinstance(held["other"], str | None):
             raise malformed(path, "other", f"is {shown(held['other'])}: expected a string or null", AGAIN)
         try:
-            return cls(tuple(held["words"]), held["other"], tuple(held["counts"]))
+            found = cls(tuple(held["words"]), held["other"], tuple(held["counts"]))
         except ValueError as error:
             raise malformed(path, "", str(error), AGAIN) from error
+        if held.get("digest", found._digest) != found._digest:
+            raise malformed(path, "", "words, other or counts were changed after they were saved", AGAIN)
+        return found
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(json.dumps([self.words, self.other, self.counts]).encode()).hexdigest()[:16]
 
     def describe(self, sequences: Iterable[Iterable[str]] = (), top: int = 10) -> str:
         """A few lines on its size and its most frequent words and, of the sequences of another text, on what share of

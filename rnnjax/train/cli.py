@@ -34,7 +34,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -78,6 +78,7 @@ def run(main: Callable, get_config: Callable[[str, str], Any], *, doc: str, vari
     (75) where a signal asked the run to save and end, each with a line or two on stderr. Any other exception is a bug
     and keeps its traceback.
     """
+    fill_stderr()
     logging.getLogger("jax").setLevel(logging.WARNING)  # absl shows INFO: that jax looked for a TPU is no news
     parser = functools.partial(parse_or_exit, get_config=get_config, doc=doc, variants=variants)
     app.run(functools.partial(call, main), flags_parser=parser)
@@ -102,9 +103,46 @@ def read_or_exit(parse: Callable[[list[str]], tuple[Any, list[str]]], argv: list
     except (UsageError, flags.Error) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # `--help | head`: nobody reads on, so what is left is flushed to nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `--help | head`: nobody reads on
+        drop_output()
         raise SystemExit(0) from None
+    except OSError as error:  # of the help
+        print(unwritable(error), file=sys.stderr)
+        drop_output()
+        raise SystemExit(1) from None
+
+
+def print_help(text: str) -> NoReturn:
+    """Prints it and raises SystemExit(0). Raises OSError where standard output is closed or full."""
+    if sys.stdout is None:  # closed by the shell: print would say nothing at all
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    print(text, flush=True)
+    raise SystemExit(0)
+
+
+def unwritable(error: OSError) -> str:
+    """A line on standard output that can't be written."""
+    return f"standard output: cannot be written: {error.strerror or error}: send it to a file or a pipe that can be"
+
+
+def drop_output() -> None:
+    """What is left of the output is flushed to nowhere, not to an error at the end of the process."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def fill_stderr() -> None:
+    """Where the shell closed standard error, messages go nowhere: print(file=None) would put them among the results."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  until the process ends
+
+
+def folder(flag: str, text: str) -> pathlib.Path:
+    """The path of a flag with ~ as the home folder. Raises UsageError where there is no such user."""
+    try:
+        return pathlib.Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"--{flag} is {text}: there is no such user: give the path from / on") from None
 
 
 def call(main: Callable, parsed: Parsed) -> int:
@@ -178,8 +216,7 @@ def parse(
     own = [dataclasses.replace(leaf, default=chosen.get(leaf.flag, leaf.default)) for leaf in OWN]
     known = {leaf.flag: leaf for leaf in [*own, *leaves(config)]}
     if any(flag in HELP for flag, _ in _split(arguments, known)):
-        print(_help(doc, known, variants), flush=True)
-        raise SystemExit(0)
+        print_help(_help(doc, known, variants))
     given, for_absl = collect(arguments, known)
     values = {flag: read(known[flag], text) for flag, text in given.items() if flag not in chosen}
     if not values.get("workdir", "").strip():
@@ -271,6 +308,7 @@ def _define(config: Any, values: dict[str, Any]) -> Parsed:
     if init_from := values.pop("init_from", ""):
         if not hasattr(config, "train"):
             raise UsageError("--init_from is given, but this experiment trains nothing")
+        folder("init_from", init_from)
         config.train.init_from = init_from
     if values.pop("probe", False):
         if not hasattr(getattr(config, "probe", None), "on"):
@@ -287,7 +325,7 @@ def _define(config: Any, values: dict[str, Any]) -> Parsed:
     debug = flags.DEFINE_boolean("debug", False, "show tracebacks", flag_values=defined)
     holder = config_flags.DEFINE_config_dataclass("config", config, flag_values=defined, sys_argv=argv)
     defined(argv)
-    return Parsed(holder.value, pathlib.Path(workdir.value).expanduser(), debug.value)
+    return Parsed(holder.value, folder("workdir", workdir.value), debug.value)
 
 
 def show(value: Any) -> str:

@@ -49,3 +49,9 @@ def test_nel_ends_no_line_and_no_word(tmp_path):
 def test_a_sentence_of_a_hundred_thousand_words(tmp_path):
     (sentence,) = _read(tmp_path, b"X" + b" word" * 100_000)
     assert len(sentence.words) == 100_000
+
+
+def test_a_line_of_nothing_but_space_is_no_sentence(tmp_path):
+    assert [one.label for one in _read(tmp_path, "NUM how far\n\u00a0\nX who\n".encode())] == ["NUM", "X"]
+    with pytest.raises(DataError, match="line 2: a label and no words"):
+        _read(tmp_path, "NUM how far\nX \u00a0\n".encode())

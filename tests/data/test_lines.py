@@ -9,7 +9,8 @@ import pytest
 
 from rnnjax.data import DataError, read_lines, read_text
 from rnnjax.data import lines as module
-from rnnjax.data.lines import split_words
+from rnnjax.data.errors import shown
+from rnnjax.data.lines import is_blank, split_words
 
 
 def _refused(path, **options) -> str:
@@ -53,6 +54,11 @@ def test_words_end_at_spaces_and_tabs_only():
     assert split_words(" \t ") == ()
 
 
+@pytest.mark.parametrize("space", ["", " \t", "\u00a0", " \u3000\t", "\u2028", "\x85", "\x0b\x0c"])
+def test_what_is_nothing_but_space_is_blank(space):
+    assert is_blank(space) and not is_blank(f"{space}a{space}")
+
+
 def test_encodings(tmp_path):
     latin = _put(tmp_path, "one\nna\u00efve caf\u00e9\n".encode("latin-1"))
     assert read_lines(latin, encoding="latin-1") == ["one", "na\u00efve caf\u00e9"]
@@ -64,10 +70,13 @@ def test_encodings(tmp_path):
     assert read_lines(wide, encoding=f"utf-16-{sys.byteorder[0]}e") == ["one", "two"]
     assert _refused(wide).endswith('encoding="utf-16".')
     assert "line 1: a NUL byte" in _refused(wide, encoding="latin-1")
-    for name in ("utf8000", "hex"):
-        with pytest.raises(ValueError, match=f"encoding is '{name}': expected one") as caught:
-            read_lines(latin, encoding=name)
-        assert not isinstance(caught.value, DataError)
+
+
+@pytest.mark.parametrize("name", ["utf-9", "", "hex", "rot13", "../x", "null\0", "x" * 1000])
+def test_encodings_that_python_has_not_for_text(tmp_path, name):
+    message = _refused(_put(tmp_path, b"one\n"), encoding=name)
+    assert f"encoding={shown(name)} is no encoding of text that Python knows" in message
+    assert message.endswith('encoding="utf-8" (--config.task.charset in a study).')
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,23 @@ def test_the_dictionary(tmp_path):
         read_cmudict, _put(tmp_path, DICT + "zoo # animals")
     )
     assert "x.tsv: no entry" in _refused(read_cmudict, _put(tmp_path, "# nothing\n"))
+
+
+@pytest.mark.parametrize("space", ["\u00a0", " \u3000 ", "\x0c"])
+def test_a_line_of_nothing_but_space_is_no_sentence(tmp_path, space):
+    assert read_pairs(_put(tmp_path, f"a\tb\n{space}\t{space}\nc\td\n")) == [Pair(("a",), ("b",)), Pair(("c",), ("d",))]
+    message = _refused(read_pairs, _put(tmp_path, f"a\tb\nc\t{space}\n"))
+    assert "x.tsv: line 2: no word in column 1: ['c', " in message
+    paths = [_put(tmp_path, f"a\n{space}\nc\n{space}\n", "x.en"), _put(tmp_path, f"b\n{space}\nd\n", "x.de")]
+    assert read_parallel(*paths) == [Pair(("a",), ("b",)), Pair(("c",), ("d",))]
+    paths[1].write_text("b\nB\nd\n")
+    assert "x.en: line 2: is blank, but 'B' in x.de" in _refused(read_parallel, *paths)
+
+
+def test_targets_that_hold_what_is_reserved(tmp_path):
+    path = _put(tmp_path, "<s>\ta\nb\tx </s> <s>\n")
+    assert read_pairs(path)[1].target == ("x", "</s>", "<s>")
+    message = _refused(read_pairs, path, reserved=("<s>", "</s>"))
+    assert "line 2: the target holds '</s>', which is reserved: 'x </s> <s>'\nWrite it in another way" in message
+    path = _put(tmp_path, "a AH0\nb B <s>\n")
+    assert "line 2: the target holds '<s>', which" in _refused(read_cmudict, path, reserved=("<s>",))

@@ -107,3 +107,13 @@ def test_a_sentence_of_a_hundred_thousand_words(tmp_path):
     (one,) = _files(tmp_path, "a " * n, "O " * n, "x")
     (other,) = _joint(tmp_path, f"BOS {'a ' * n}EOS\tO {'O ' * n}x")
     assert one == other and len(one.words) == n
+
+
+def test_a_line_of_nothing_but_space_is_no_utterance(tmp_path):
+    space = "\u00a0\n"
+    words, slots, labels = (text.replace("\n", f"\n{space}", 1) for text in (WORDS, SLOTS, LABELS))
+    assert _files(tmp_path, words, slots, labels) == SENTENCES
+    assert _joint(tmp_path, JOINT.replace("\n", f"\n{space}", 1)) == SENTENCES
+    assert "seq.in: line 2: is blank, but 'O' in seq.out" in _refused(
+        _files, tmp_path, words, slots.replace(space, "O\n"), labels
+    )

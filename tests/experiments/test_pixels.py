@@ -121,6 +121,7 @@ def test_a_run_from_end_to_end(folder, tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "| elman |" in text and "The gradient over time" in text and "36 to train on" in text
     assert json.loads((tmp_path / "claims.json").read_text())["claims"] == []  # not the config they are about
+    assert "No claim is judged" in text
     with np.load(tmp_path / "elman-pixels" / "norms.npz") as norms:
         (unroll,) = set(norms.files) - {"step"}
         assert norms[unroll].shape[1] == 64

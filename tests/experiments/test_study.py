@@ -13,9 +13,11 @@ from experiments.common.study import (
     check_entries,
     differs_only_in,
     every,
+    is_default,
     mean_sd,
     run_entries,
     told,
+    unclaimed,
     values_of,
 )
 from experiments.common.study_report import Study, Table, write_study
@@ -96,6 +98,19 @@ def test_a_config_is_a_default_but_for_what_is_free():
     assert differs_only_in(Small(seeds=3), Small(), ("seeds",)) and not differs_only_in(Small(seeds=3), Small(), ())
     assert differs_only_in(Small(TrainConfig(tensorboard=True, devices=2)), Small(), ())  # how it is carried out
     assert not differs_only_in(Small(TrainConfig(steps=3)), Small(), ("seeds",))
+
+    def get_config(variant, preset):
+        return Small(TrainConfig(steps={"quick": 3, "full": 9}[preset]), seeds={"quick": 1, "full": 2}[preset])
+
+    assert is_default(Small(TrainConfig(steps=3, seed=7), 5), get_config, "")
+    assert is_default(Small(TrainConfig(steps=9), 2), get_config, "")
+    assert not is_default(Small(TrainConfig(steps=9), 1), get_config, "")  # claims were set for more seeds
+    assert not is_default(Small(TrainConfig(steps=4)), get_config, "")
+    assert is_default(Small(TrainConfig(steps=4)), get_config, "", "train.steps")
+
+
+def test_a_report_says_why_nothing_is_claimed():
+    assert unclaimed(Study("", "", "Text.\n", [], {}, [])).text.startswith("Text. No claim is made")
 
 
 def test_the_report_shows_tables_pictures_claims_and_gradients(tmp_path, capsys):

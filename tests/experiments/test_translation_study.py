@@ -106,16 +106,27 @@ def test_claims_hold_or_not(corpus, right):
         "gru-fixed-reversed": summary_of(shortest=90.0, longest=80.0, loss=turned),
         "gru-bahdanau": summary_of(shortest=90.0, longest=90.0 - (most if right else least), loss=0.1),
     }
-    claims = translation.length_claims(corpus, summaries) + translation.order_claims(corpus, summaries)
+    claims = translation.claims_of(translation.get_config(corpus, "quick"), summaries)
     assert len(claims) == 4 and all(claim.holds == right for claim in claims), claims
+
+
+def test_claims_are_made_of_a_default_config_alone():
+    summaries = {"gru-fixed": summary_of(shortest=90.0, longest=60.0)}
+    config = translation.get_config("g2p", "quick")
+    config.task.path, config.train.seed, config.seeds, config.models = "x", 7, 2, ("gru-fixed",)
+    assert len(translation.claims_of(config, summaries)) == 1
+    config.beam = 2
+    assert translation.claims_of(config, summaries) == []
+    assert translation.claims_of(translation.get_config("pairs", "quick"), summaries) == []  # none was set
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
         ({"models": ()}, "--config.models is empty"),
-        ({"beam": 0}, "--config.beam is 0: expected at least 1"),
+        ({"beam": 0}, "--config.beam is 0: expected 1 to 1000"),
         ({"model": translation.TranslatorConfig(dropout=1.0)}, "--config.model.dropout is 1.0: expected at least 0"),
+        ({"model": translation.TranslatorConfig(hidden_size=0)}, "--config.model.hidden_size is 0: expected"),
         ({"model": translation.TranslatorConfig(embedding_size=0)}, "--config.model.embedding_size is 0: expected"),
     ],
 )
@@ -137,6 +148,7 @@ def test_a_run_from_end_to_end(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "| elman-bahdanau |" in text and "shortest quarter" in text
     assert json.loads((tmp_path / "claims.json").read_text())["claims"] == []
+    assert "No claim is judged" in text
     for name in ("length.png", "attention_elman-bahdanau.png", "gradients.png", "source_vocabulary.json"):
         assert (tmp_path / name).exists()
     with np.load(tmp_path / "elman-bahdanau" / "norms.npz") as norms:

@@ -283,6 +283,11 @@ def test_refused(options, message):
         Seq2Seq(source=Embedding(6, 3, rngs=rngs), target=Embedding(V, 2, rngs=rngs), rngs=rngs, **given)
 
 
+def test_it_can_not_stream():
+    with pytest.raises(ValueError, match="reads a whole source before it writes: .* Call greedy or beam, or read once"):
+        make(None, dtype=jnp.float32).stream(SOURCE[:1], None)
+
+
 @pytest.mark.parametrize(
     "asked, message",
     [({"size": 0}, "size is 0: expected at least 1"), ({"stop": 5}, "stop is 5: expected one of the 5 target symbols")],

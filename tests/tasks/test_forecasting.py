@@ -183,3 +183,40 @@ def test_a_column_is_not_chosen_silently(tmp_path):
         _ = Forecasting(path=str(tmp_path / "two.csv")).series
     chosen = Forecasting(path=str(tmp_path / "two.csv"), column="load").series
     np.testing.assert_allclose(chosen, np.sin(np.arange(400)))
+
+
+WIGGLE = [float(t % 13) for t in range(300)]
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ([value * 1e307 for value in WIGGLE], "column 'v': value 13 of 300 is 1.2e+308: too large for its square"),
+        ([value * -1e160 for value in WIGGLE], "column 'v': value 13 of 300 is -1.2e+161: too large for its square"),
+        ([value * 1.7e308 * (-1) ** t for t, value in enumerate(np.sign(WIGGLE))], "value 2 of 300 is -1.7e+308: too"),
+        ([*WIGGLE[:-1], 1e308], "column 'v': value 300 of 300 is 1e+308: too large"),
+        ([*WIGGLE[:-1], 1e40], "value 300 of 300 is 1e+40, more than 1e+12 standard deviations (3.7"),
+        ([value * 1e-200 for value in WIGGLE], "column 'v': its standard deviation in the training split is 0: too"),
+        ([1.7e308] * 300, "column 'v': the training split does not change, or repeats itself"),
+        ([0.1] * 300, "column 'v': the training split does not change, or repeats itself"),
+        ([1e308 * (t % 2) for t in range(300)], "column 'v': the training split does not change, or repeats itself"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_values_out_of_range_are_told_by_column_and_value(tmp_path, values, message):
+    path = tmp_path / "x.csv"
+    path.write_text("v\n" + "".join(f"{value!r}\n" for value in map(float, values)))
+    with pytest.raises(DataError) as caught:
+        _ = Forecasting(path=str(path), context=24, season=24).series
+    assert str(caught.value).startswith(f"{path}: column 'v': ") and message in str(caught.value)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1.0, 1e100])
+@pytest.mark.filterwarnings("error")
+def test_any_unit_within_the_range_gives_the_same_batches(tmp_path, unit):
+    path = tmp_path / "x.csv"
+    path.write_text("v\n" + "".join(f"{value * unit!r}\n" for value in WIGGLE))
+    task = Forecasting(path=str(path), context=24, season=24)
+    batch = next(task.batches("test", 8))
+    assert np.isfinite(batch.targets).all() and 1 < np.abs(batch.targets).max() < 4
+    assert np.isfinite(list(task.scores("test", task.persistence("test")).values())).all()

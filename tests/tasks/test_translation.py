@@ -11,6 +11,7 @@ from rnnjax.tasks import Translation, reduce_mean
 from rnnjax.tasks.pair_codec import PairCodec
 from rnnjax.tasks.parallel import LONGEST, SHORTEST, SYMBOLS, reversals, tokens
 from rnnjax.testing import assert_close
+from rnnjax.text import Vocabulary
 
 ROWS = [f"{'ab' * (1 + i % 3)}{i}\t{' '.join('XYZ'[: 1 + i % 3])}" for i in range(40)]
 ROWS = ["\t".join((" ".join(row.split("\t")[0]), row.split("\t")[1])) for row in ROWS]
@@ -194,3 +195,50 @@ def test_too_few_sources_or_pieces_are_refused(table, tmp_path):
         _ = task_of(table, subwords=3).pairs
     with pytest.raises(ValueError, match="split is 'dev': expected one of train, valid, test"):
         Translation().batches("dev", 2)
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "</s>"])
+@pytest.mark.parametrize("subwords", [0, 40])
+def test_targets_that_hold_the_start_or_the_end_are_refused_by_line(table, symbol, subwords):
+    table.write_text(table.read_text().replace("\n", f" {symbol}\n", 1))
+    with pytest.raises(DataError, match=rf"pairs.tsv: line 1: the target holds '{symbol}', which is reserved"):
+        _ = task_of(table, subwords=subwords).pairs
+
+
+def test_sources_may_hold_any_word_and_the_unknown_symbol_is_what_it_says(table):
+    table.write_text("".join(f"<s> </s> {row} <unk>\n" for row in ROWS))
+    task = task_of(table)
+    assert task.chance < math.inf and {"<s>", "</s>"} <= set(task.codec.source.words)
+    assert all(batch.targets.max() < task.output_size for batch in task.batches("train", 5))
+    assert task.codec.target.words.count("<unk>") == 1
+
+
+def test_a_piece_that_is_the_end_of_a_target_is_refused(table):
+    table.write_text("".join(f"{row.split(chr(9))[0]}\t{'abcdefgh'[i % 8]}</s>\n" for i, row in enumerate(ROWS)))
+    assert "a</s>" in task_of(table).codec.target, "as a word it is one"
+    with pytest.raises(DataError, match=r"pairs.tsv: the target '.*' is cut into pieces of which one is '</s>'"):
+        _ = task_of(table, subwords=22).pairs
+
+
+def test_a_blank_sentence_of_one_language_is_refused_by_line(tmp_path):
+    for split in ("train", "val", "test_2016_flickr"):
+        (tmp_path / f"{split}.en").write_text("A dog.\n\u00a0\nTwo dogs.\n")
+        (tmp_path / f"{split}.de").write_text("Ein Hund.\n\u2003\nZwei Hunde.\n")
+    task = Translation(path=str(tmp_path), corpus="multi30k")
+    assert [pair.target[0] for pair in task.pairs["train"]] == ["ein", "zwei"]
+    (tmp_path / "val.de").write_text("Ein Hund.\nLeer.\nZwei Hunde.\n")
+    with pytest.raises(DataError, match="val.en: line 2: is blank, but 'Leer.' in val.de"):
+        _ = Translation(path=str(tmp_path), corpus="multi30k").pairs
+
+
+def test_a_codec_is_read_again_or_refused_by_file(table, tmp_path):
+    codec = task_of(table).codec
+    codec.save(tmp_path)
+    assert PairCodec.load(tmp_path, "pairs", False, False) == codec
+    assert codec.symbols("\u00a0 ") == () and codec.symbols("a\u00a0b c") == ("a\u00a0b", "c")
+    codec.source.save(tmp_path / "target_vocabulary.json")
+    with pytest.raises(DataError, match="target_vocabulary.json: words: '<s>' is not among them"):
+        PairCodec.load(tmp_path, "pairs", False, False)
+    Vocabulary(codec.source.words).save(tmp_path / "source_vocabulary.json")
+    with pytest.raises(DataError, match="source_vocabulary.json: other: is null: expected an entry for unknown"):
+        PairCodec.load(tmp_path, "pairs", False, False)

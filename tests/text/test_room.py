@@ -24,4 +24,4 @@ def test_without_the_library_subwords_say_what_to_install(monkeypatch):
     with pytest.raises(ImportError, match="pip install 'rnnjax.text.'"):
         rnnjax.text.Subwords("{}")
     with pytest.raises(ImportError, match="pip install 'rnnjax.text.'"):
-        rnnjax.text.Subwords.train(["a"], "characters")
+        rnnjax.text.Subwords.train(["a"], "bpe", 4)

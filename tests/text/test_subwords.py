@@ -12,7 +12,7 @@ from rnnjax.data import DataError
 from rnnjax.text import Subwords
 
 LINES = ["the cat sat on the mat", "the dog sat on the log", "cats and dogs, the lot"]
-SIZES = {"bpe": 40, "wordpiece": 60, "characters": None}
+SIZES = {"bpe": 40, "wordpiece": 60}
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -44,9 +44,6 @@ def test_what_each_kind_does():
     assert wordpiece.pieces(wordpiece.encode("the zat")) == ["the", "<unk>"]
     inner = sorted({f"##{letter}" for line in LINES for word in line.split() for letter in word[1:]})
     assert wordpiece.pieces(range(1 + len(inner))) == ["<unk>", *inner]
-    characters = Subwords.train(LINES, "characters")
-    assert characters.pieces(characters.encode("a cat")) == list("a cat")
-    assert len(characters) == 1 + len(set("".join(LINES)))
 
 
 def test_the_same_data_gives_the_same_pieces(subwords):
@@ -96,19 +93,18 @@ def test_any_line_is_encoded(subwords, line):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Subwords.train(LINES, "unigram", 40), "kind is 'unigram': expected one of bpe, wordpiece, characters"),
-        (lambda: Subwords.train(LINES, "bpe"), "size is None: expected a number of the kind bpe"),
-        (lambda: Subwords.train(LINES, "characters", 40), "size is 40: expected none of the kind characters"),
+        (lambda: Subwords.train(LINES, "unigram", 40), "kind is 'unigram': expected one of bpe, wordpiece"),
+        (lambda: Subwords.train(LINES, "bpe", None), "size is None: expected a whole number"),
         (lambda: Subwords.train(LINES, "bpe", 5), "size is 5: expected at least 15, for every character"),
         (lambda: Subwords.train(LINES, "bpe", -1), "size is -1: expected a whole number of 1 to 16777216"),
         (lambda: Subwords.train(LINES, "bpe", 10**12), "size is 1000000000000: expected a whole number"),
         (lambda: Subwords.train(LINES, "bpe", "4"), "size is '4': expected a whole number"),
         (lambda: Subwords.train(["a\ud800"], "bpe", 40), r"half a surrogate pair, '.ud800', as character 2"),
-        (lambda: Subwords.train(LINES, "characters").encode("\udc00"), "half a surrogate pair"),
+        (lambda: Subwords.train(LINES, "bpe", 40).encode("\udc00"), "half a surrogate pair"),
         (lambda: Subwords.train([], "bpe", 40), "lines hold nothing but space"),
         (lambda: Subwords.train([["the"]], "bpe", 40), r"a line is \['the'\]: expected a string"),
-        (lambda: Subwords.train(LINES, "characters").pieces([1, 99]), r"ids\[1\] is 99: expected 0 .. 14"),
-        (lambda: Subwords.train(LINES, "characters").decode([-1]), r"ids\[0\] is -1"),
+        (lambda: Subwords.train(LINES, "bpe", 40).pieces([1, 99]), r"ids\[1\] is 99: expected 0 .. 39"),
+        (lambda: Subwords.train(LINES, "bpe", 40).decode([-1]), r"ids\[0\] is -1"),
         (lambda: Subwords("{}"), "content is no tokenizer: 'Model missin"),
     ],
 )

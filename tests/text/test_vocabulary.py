@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rnnjax.data import DataError
 from rnnjax.text import Vocabulary
+from rnnjax.text.vocabulary import UnknownWord
 
 SENTENCES = [["to", "Taipei", "to"], ["from", "Taipei", "<unk>"], ["Boston"]]
 
@@ -50,7 +51,7 @@ def test_without_an_entry_for_others_an_unknown_word_is_refused_by_place():
     assert vocabulary.encode("ba").tolist() == [1, 0]
     with pytest.raises(ValueError, match="word 1 is 'x', not one of the 2 known ones"):
         vocabulary.encode(["a", "x"])
-    with pytest.raises(ValueError, match="word 0 is 'x'"):
+    with pytest.raises(UnknownWord, match="word 0 is 'x'"):
         vocabulary.index("x")
 
 
@@ -165,3 +166,27 @@ def test_describe():
         "1 entries, none for others",
         "of 1 words of this text covered: 1 (100.0%); of 1 different ones: 1 (100.0%)",
     ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.update(other=None),
+        lambda held: held.update(words=[*held["words"][:1], *held["words"][:0:-1]]),
+        lambda held: held["words"].append("more") or held["counts"].append(0),
+        lambda held: held["words"].pop() and held["counts"].pop(),
+        lambda held: held["counts"].__setitem__(0, 99),
+        lambda held: held.update(digest=None),
+    ],
+)
+def test_what_was_changed_after_it_was_saved_is_refused(tmp_path, change):
+    """Numbers of other words than a model was trained with are wrong in silence."""
+    path = tmp_path / "words.json"
+    Vocabulary.build(SENTENCES).save(path)
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps(held))
+    assert Vocabulary.load(path) == Vocabulary.build(SENTENCES), "as another program writes it"
+    change(held)
+    path.write_text(json.dumps(held))
+    with pytest.raises(DataError, match="words.json: words, other or counts were changed after they were saved"):
+        Vocabulary.load(path)

@@ -259,6 +259,14 @@ def test_the_home_directory_is_expanded(command):
     assert command("--workdir=~/x")[3] == pathlib.Path.home() / "x"
 
 
+@pytest.mark.parametrize("flag", ["workdir", "init_from"])
+def test_the_home_directory_of_nobody_is_a_usage_error(command, flag):
+    others = [] if flag == "workdir" else ["--workdir=x"]
+    status, err, config, _ = command(*others, f"--{flag}=~nouser/x")
+    assert err == f"--{flag} is ~nouser/x: there is no such user: give the path from / on\n"
+    assert (status, config) == (2, None)
+
+
 @pytest.mark.parametrize("returned", [None, 0, 3])
 def test_main_returns_the_exit_status(command, returned):
     assert command("--workdir=x", main=lambda config, workdir: returned)[0] == (returned or 0)
@@ -452,3 +460,22 @@ def test_help_into_a_pipe_that_closes_is_silent():
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
         )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def _shell(redirection, *arguments, code=None):
+    """(status, stderr) of a script of its own, with what the shell makes of its streams."""
+    script = code or SCRIPT.format(path=[str(ROOT), str(pathlib.Path(__file__).parent)])
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", script, *arguments]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("redirection, reason", [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on")])
+def test_help_that_cannot_be_written_is_told_in_a_line(redirection, reason):
+    status, _, err = _shell(redirection, "--help")
+    assert status == 1 and err.startswith(f"standard output: cannot be written: {reason}") and err.count("\n") == 1
+
+
+def test_messages_to_a_closed_stderr_are_not_among_the_results():
+    assert _shell("2>&-", "--workdir=x", "--config.train.sed=3")[:2] == (2, "backends: []\n")
