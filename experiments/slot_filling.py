@@ -108,7 +108,7 @@ def get_config(variant: str, preset: str) -> Config:
         eval_every=140,
         eval_batch=100,
         log_every=35,
-        seed=100,
+        seed=100 if travel else 200,  # not one of those that the recipes below were chosen with
     )
     model = TaggerConfig(hidden_size=32 if travel else 100, embedding_size=32 if travel else 100)
     task = task_options("tagging", corpus=variant, **({"buckets": 2} if travel else {}))  # its sentences are short
