@@ -14,6 +14,9 @@ from rnnjax.report import figures, run_files, tables
 from rnnjax.train.records import replacing
 
 
+SETTINGS = "Every setting and version stands in config.json."
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """heading, header and rows; note: a sentence or two below."""
@@ -45,24 +48,36 @@ class Study:
 
 
 def write_study(workdir: pathlib.Path, study: Study, summaries: Mapping[str, dict[str, Any]]) -> None:
-    """Writes the report into the workdir, with --probe the gradient over time in it, and shows the first tables."""
+    """The report of models that were trained, with --probe the gradient over time in it."""
     seconds = sum(summary["seconds_with_scores"] for summary in summaries.values())
-    write_claims(workdir / "claims.json", study.name, study.claims, seconds)
-    claims = run_files.read_claims(workdir / "claims.json")
-    drawn, of_gradients = dict(study.drawn), []
+    drawn, shown = dict(study.drawn), list(study.tables)
     if (run := gradient_run(workdir, study, summaries)) is not None:
         drawn["gradients"] = (figures.curves(run), "The gradient on its way back from the loss, in the study's models")
-        of_gradients = [gradient_table(run)]
-    for name, (figure, _) in drawn.items():
+        shown.append(gradient_table(run))
+    ran = [
+        "## What ran",
+        _what_ran(summaries),
+        "Every setting and version stands in config.json, the scores of every seed in each model's summary.json.",
+    ]
+    write_report(workdir, dataclasses.replace(study, tables=shown, drawn=drawn), seconds, ran)
+
+
+def write_report(workdir: pathlib.Path, study: Study, seconds: float, ending: Sequence[str] = (SETTINGS,)) -> None:
+    """Writes claims.json, the figures and, last, report.md into the workdir, and shows the first tables.
+
+    seconds: that what is told took. ending: paragraphs behind all else.
+    """
+    write_claims(workdir / "claims.json", study.name, study.claims, seconds)
+    claims = run_files.read_claims(workdir / "claims.json")
+    for name, (figure, _) in study.drawn.items():
         figures.save(figure, workdir / name)
     verdict = verdicts(claims) if claims else "No claim is judged: none was set for this corpus with these settings"
     parts = [f"# {study.title}", f"{verdict}.", study.text.strip()]
-    for table in [*study.tables, *of_gradients]:
+    for table in study.tables:
         parts += [f"## {table.heading}", tables.markdown_table(table.header, table.rows).rstrip(), table.note]
-    parts += [f"![{caption}]({name}.png)" for name, (_, caption) in drawn.items()]
+    parts += [f"![{caption}]({name}.png)" for name, (_, caption) in study.drawn.items()]
     parts += ["## Claims", tables.claims_table(claims).rstrip()] if claims else []
-    parts += ["## What ran", _what_ran(summaries)]
-    parts += ["Every setting and version stands in config.json, the scores of every seed in each model's summary.json."]
+    parts += ending
     with replacing(workdir / "report.md") as path:
         path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     for table in study.tables[: study.shown]:
