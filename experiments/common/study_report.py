@@ -13,7 +13,6 @@ from experiments.common.curves import QUANTILES, Curve
 from rnnjax.report import figures, run_files, tables
 from rnnjax.train.records import replacing
 
-
 SETTINGS = "Every setting and version stands in config.json."
 
 
