@@ -79,3 +79,13 @@ def jacobian_products(jacobians: jax.Array, t: int = -1) -> JacobianProducts:
 
     _, products = jax.lax.scan(back, last, jacobians[1 : t + 1], reverse=True)
     return jax.tree.map(lambda rest, one: jnp.concatenate([rest, one[None]]), products, last)
+
+
+def log_singular_values(products: JacobianProducts) -> jax.Array:
+    """log of the singular values of dcarry_t/dcarry_k, in nats, the largest first: [K, *batch, S].
+
+    Those below the largest by more digits than the dtype has are rounding, whatever the scale; -inf for 0. What
+    separates the first from the last is kept over long times by `lyapunov_spectrum` alone.
+    """
+    values = jnp.linalg.svd(products.matrix, compute_uv=False)
+    return jnp.log(values) + products.log_scale[..., None]

@@ -102,3 +102,15 @@ def test_parameters_of_an_example_are_refused_or_mapped(x64):
     whole = unroll(cell, params | {"mask": mask}, inputs).outputs
     alone = reference_unroll(cell, params | {"mask": mask[1]}, inputs[:, 1]).outputs
     assert_close(whole[:, 1], alone, TOLERANCE["float64"])
+
+
+def test_singular_values_keep_their_scale(x64):
+    jacobians = jax.random.normal(jax.random.key(0), (4, 2, 3, 3), jnp.float64)
+    small = probes.log_singular_values(probes.jacobian_products(1e-200 * jacobians))
+    for k in range(4):
+        want = np.eye(3)
+        for s in range(3, k, -1):
+            want = want @ jacobians[s, 0]
+        assert_close(small[k, 0] + (3 - k) * 200 * np.log(10), np.log(np.linalg.svd(want)[1]), 1e-9)
+    none = probes.log_singular_values(probes.jacobian_products(jnp.zeros((3, 2, 2))))
+    assert jnp.all(none[:2] == -jnp.inf) and jnp.all(none[2] == 0)

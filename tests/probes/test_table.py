@@ -7,7 +7,10 @@ import pytest
 from rnnjax import probes, unroll
 from rnnjax.cells import CELLS
 
-MORE = {"jordan": {"output_size": 2}, "indrnn": {"activation": "tanh"}}  # where a relu is off its Jacobian is 0
+MORE = {  # whose Jacobians have all directions: not where a relu is off, nor through a softmax
+    "jordan": {"output_size": 2, "feedback": "tanh"},
+    "indrnn": {"activation": "tanh"},
+}
 CALLS = {
     "carry_gradients": lambda cell, loss, params, inputs: probes.carry_gradients(loss)(params, inputs),
     "gradient_norms": lambda cell, loss, params, inputs: probes.gradient_norms(
@@ -16,6 +19,9 @@ CALLS = {
     "step_jacobians": lambda cell, loss, params, inputs: probes.step_jacobians(cell, params, inputs),
     "jacobian_products": lambda cell, loss, params, inputs: probes.jacobian_products(
         probes.step_jacobians(cell, params, inputs)
+    ),
+    "log_singular_values": lambda cell, loss, params, inputs: probes.log_singular_values(
+        probes.jacobian_products(probes.step_jacobians(cell, params, inputs))
     ),
     "lyapunov_spectrum": lambda cell, loss, params, inputs: _time_first(
         probes.lyapunov_spectrum(cell, params, inputs, count=1)
