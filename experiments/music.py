@@ -26,7 +26,16 @@ import numpy as np
 from flax import nnx
 
 from experiments.common.claims import Claim
-from experiments.common.study import Entry, check_entries, differs_only_in, mean_sd, run_entries, told, values_of
+from experiments.common.study import (
+    Entry,
+    check_entries,
+    check_own_rates,
+    differs_only_in,
+    mean_sd,
+    run_entries,
+    told,
+    values_of,
+)
 from experiments.common.study_report import Study, Table, write_study
 from rnnjax.layers import InputDropout
 from rnnjax.nn import SequenceModel
@@ -128,6 +137,7 @@ def get_config(variant: str, preset: str) -> Config:
 def check(config: Config) -> None:
     """Raises UsageError for a config that can't be, without reading a corpus."""
     task = make_task(config.task)[1]
+    check_own_rates(config.train, "--config.rates.MODEL")
     if not config.models:
         raise UsageError(f"--config.models is empty: expected some of {', '.join(MODELS)}")
     for name in config.models:

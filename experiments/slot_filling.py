@@ -26,7 +26,16 @@ from typing import Any
 
 from experiments.common.claims import Claim
 from experiments.common.pretrained import Vectors, read_start
-from experiments.common.study import Entry, applied, check_entries, check_sizes, differs_only_in, run_entries, values_of
+from experiments.common.study import (
+    Entry,
+    applied,
+    check_entries,
+    check_own_rates,
+    check_sizes,
+    differs_only_in,
+    run_entries,
+    values_of,
+)
 from experiments.common.study_report import Table, write_study
 from experiments.common.tagging import CELLS_COMPARED, FFN, Spec, check_longest, make_tagger, scores_of
 from experiments.common.tagging_report import atis_claims, report, travel_claims
@@ -129,6 +138,11 @@ def check(config: Config) -> None:
         raise UsageError("--config.models is empty: expected names such as lstm-w3")
     specs = [Spec.of(name) for name in config.models]
     check_sizes(config.model, "embedding_size", "longest")
+    check_own_rates(config.train, "--config.recipes.CELL.learning_rate")
+    if config.train.window and any(spec.crf for spec in specs):
+        raise UsageError(
+            f"--config.train.window is {config.train.window}, but a CRF scores whole sentences: leave one out"
+        )
     trigrams, onehot = config.task.encoding == "trigrams", [spec.name for spec in specs if spec.encoding == "onehot"]
     if trigrams and onehot:
         raise UsageError(f"--config.models has {onehot[0]}, but --config.task.encoding is trigrams: leave one out")

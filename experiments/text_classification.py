@@ -155,8 +155,9 @@ def scores_of(task: Classification, batch_size: int) -> Callable[[nnx.Module], d
 
     def score(model: nnx.Module) -> dict[str, float]:
         counts = confusion(task, batch_size, model)
-        f1 = 200 * np.diag(counts) / np.maximum(counts.sum(0) + counts.sum(1), 1)
-        found = {"accuracy": 100 * np.trace(counts) / counts.sum(), "macro_f1": f1.mean()}
+        seen = counts.sum(0) + counts.sum(1)
+        f1 = 200 * np.diag(counts) / np.maximum(seen, 1)
+        found = {"accuracy": 100 * np.trace(counts) / counts.sum(), "macro_f1": f1[seen > 0].mean()}
         found |= {f"f1 {name}": value for name, value in zip(names_of(task), f1, strict=True)}
         return {name: float(value) for name, value in found.items()}
 

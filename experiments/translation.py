@@ -18,21 +18,22 @@ that is longest with the quarter that is shortest.
 """
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from experiments.common.claims import Claim
 from experiments.common.study import (
     Entry,
     check_entries,
     check_sizes,
+    every,
     is_default,
     mean_sd,
     run_entries,
     told,
-    values_of,
 )
 from experiments.common.study_report import Study, Table, write_study
 from experiments.common.translating import Spec, best, in_words, make_translator, read_looks, scores_of
@@ -220,9 +221,8 @@ def order_claims(corpus: str, summaries: dict[str, dict]) -> list[Claim]:
 
 
 def perplexity(summary: dict[str, Any]) -> float:
-    """exp of the test loss in nats, the mean over seeds; nan of none."""
-    values = [math.exp(loss) for loss in values_of(summary, "loss")]
-    return sum(values) / len(values) if values else math.nan
+    """exp of the test loss in nats, the mean over seeds; nan where one diverged."""
+    return float(np.mean(np.exp(every([summary], "loss"))))
 
 
 def report(task: Translation, summaries: dict[str, dict], claims: list[Claim], workdir: pathlib.Path) -> Study:

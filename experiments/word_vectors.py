@@ -31,6 +31,7 @@ from experiments.common.claims import Claim
 from experiments.common.study import (
     Entry,
     check_entries,
+    every,
     is_default,
     run_entries,
     say,
@@ -216,14 +217,14 @@ def kind_claims(config: Config, summaries: dict[str, dict]) -> list[Claim]:
         return []
     claims, source = [], "Mikolov et al. 2013; they share contexts"
     skipgram = summaries["skipgram"]
-    nearer = [a - b for a, b in zip(values_of(skipgram, "hongkong"), values_of(skipgram, "apple"), strict=True)]
+    nearer = every([skipgram], "hongkong") - every([skipgram], "apple")
     text = "Taipei is nearer to HongKong than to apple (cosine similarities, the least difference of a seed)"
-    least = min(nearer, default=math.nan)
+    least = float(np.min(nearer))
     claims.append(Claim(text, source, ">= 0.2", least, least >= 0.2))
-    same = min(values_of(skipgram, "same_kind"), default=math.nan)
+    same = float(np.min(every([skipgram], "same_kind")))
     text = f"Of the {NEAREST} words nearest to a city, fruit or animal, so many are of its kind (the least of a seed)"
     claims.append(Claim(text, source, ">= 95 %", same, same >= 95))
-    control = max(values_of(summaries["shuffled"], "same_kind"), default=math.nan)
+    control = float(np.max(every([summaries["shuffled"]], "same_kind")))
     text = "The same where the words stand in a random order (the most of a seed)"
     claims.append(Claim(text, "control: by chance 8 %", "<= 20 %", control, control <= 20))
     return claims

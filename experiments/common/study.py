@@ -75,6 +75,14 @@ def check_sizes(model: Any, *names: str) -> None:
             raise UsageError(f"--config.model.{name} is {getattr(model, name)}: expected at least 1")
 
 
+def check_own_rates(train: TrainConfig, where: str) -> None:
+    """Raises UsageError where the learning rate of a study whose models have their own is asked for as one."""
+    if train.learning_rate != TrainConfig().learning_rate:
+        raise UsageError(
+            f"--config.train.learning_rate is {train.learning_rate:g}, but every model here has its own: give {where}"
+        )
+
+
 def run_entries(entries: Sequence[Entry], workdir: pathlib.Path, config: Any) -> dict[str, dict[str, Any]]:
     """Trains every entry with config.seeds seeds from config.train.seed on: {name: what its summary.json holds}.
 

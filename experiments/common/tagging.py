@@ -161,24 +161,23 @@ def later_error(gold, predicted, other) -> float:
 
 
 def fed_the_right_tags(task: Tagging, model: nnx.Module, batch_size: int) -> list[list[str]] | None:
-    """The test predictions of a Jordan network that is fed the right tags and not its own; None of any other model, and
-    of one that feeds back something else than probabilities."""
-    cell = model.rnn.layer if isinstance(model, Tagger) else None
+    """The test predictions of a Jordan network that is fed the right tags and not its own, but for those that training
+    has not; None of any other model, of one with a CRF, and of one that feeds back something else than probabilities.
+    """
+    cell = model.rnn.layer if isinstance(model, Tagger) and not model.crf else None
     if not isinstance(cell, Jordan) or cell.feedback != "softmax":
         return None
     params, size = model.rnn.arrays(), task.output_size
 
     @jax.jit
-    def outputs(inputs, targets, mask, lengths):
-        shown = jax.nn.one_hot(targets, size) * mask[..., None]
+    def outputs(inputs, targets, lengths):
+        shown = jax.nn.one_hot(targets, size)  # 0 of -1, as pads and unseen tags are
         shown = jnp.concatenate([jnp.full_like(shown[:1], 1 / size), shown[:-1]])  # softmax(y_0), as it starts
         return layers.run(
             cell, params, TeacherForced(model.encode(inputs, lengths, None), shown), lengths=lengths
         ).outputs
 
-    return task.predictions(
-        "test", batch_size, lambda batch: outputs(batch.inputs, batch.targets, batch.mask, batch.lengths)
-    )
+    return task.predictions("test", batch_size, lambda batch: outputs(batch.inputs, batch.targets, batch.lengths))
 
 
 def city_scores(task: Tagging, predicted: Sequence[Sequence[str]]) -> dict[str, float]:

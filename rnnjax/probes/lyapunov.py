@@ -77,7 +77,7 @@ def lyapunov_spectrum(
     if every > 1 and not isinstance(found.digits, jax.core.Tracer) and jnp.max(found.digits, initial=0) >= held:
         raise ValueError(
             f"between two decompositions the basis lost {float(jnp.max(found.digits)):.1f} decimal digits, of "
-            f"{held:.1f} that {flat.dtype} has: take every={every // 2}, a lower count, or float64"
+            f"{held:.1f} that {flat.dtype} has: take a smaller every, a lower count, or float64"
         )
     return found
 

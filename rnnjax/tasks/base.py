@@ -62,6 +62,7 @@ class Task:
     reads_last: the loss reads the output at each example's last valid step only.
     link: the activation that turns outputs into predictions: "identity", "softmax" or "sigmoid".
     unit: of the loss, for axis labels.
+    aligned: inputs and targets share their steps, so that a window of both can be taken; of tasks that don't read last.
     monitor: the score by which a state is better than another, the lower the better: the loss, or one of the metrics.
     carried: updates go on with the carry of the one before, and batches say by `fresh` in which rows they don't.
     """
@@ -71,6 +72,7 @@ class Task:
     reads_last: ClassVar[bool]
     link: ClassVar[str]
     unit: ClassVar[str]
+    aligned: ClassVar[bool] = True
     monitor: ClassVar[str] = "loss"
     carried: ClassVar[bool] = False
 

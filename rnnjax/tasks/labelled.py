@@ -1,5 +1,6 @@
 """The corpora of sentences with one label each, read and split."""
 
+import collections
 import pathlib
 
 import numpy as np
@@ -69,12 +70,18 @@ def _beside(place: pathlib.Path, split: str) -> pathlib.Path | None:
 
 
 def _held_out(sentences: list[Sentence], count: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
-    """(the rest, `count` drawn ones), both in the order of the corpus."""
-    drawn = set(np.random.default_rng(seed).permutation(len(sentences))[:count].tolist())
-    return (
-        [one for at, one in enumerate(sentences) if at not in drawn],
-        [one for at, one in enumerate(sentences) if at in drawn],
-    )
+    """(the rest, `count` drawn ones), both in the order of the corpus; what stands in it twice is drawn together.
+
+    So `count` may be missed where hardly a sentence stands there once.
+    """
+    times = collections.Counter(one.words for one in sentences)
+    distinct = list(times)
+    drawn, left = set(), count
+    for at in np.random.default_rng(seed).permutation(len(distinct)).tolist():
+        if times[distinct[at]] <= left:
+            drawn.add(distinct[at])
+            left -= times[distinct[at]]
+    return [one for one in sentences if one.words not in drawn], [one for one in sentences if one.words in drawn]
 
 
 def _read_names(folder: pathlib.Path) -> list[Sentence]:

@@ -11,8 +11,7 @@ def edits(references: Sequence[Sequence[Sequence[str]]], written: Sequence[Seque
     """int [N, 2]: symbols to be replaced, put in and taken out to make each written sequence its closest reference, and
     that reference's length.
 
-    references: of each sequence, those that it may be; not empty. The closest has the fewest edits a symbol. Symbols
-    hold no space.
+    references: of each sequence, those that it may be; not empty. The closest has the fewest edits a symbol.
 
     Raises ValueError where there are other numbers of references and written sequences, or none for one.
     """
@@ -30,7 +29,8 @@ def edits(references: Sequence[Sequence[Sequence[str]]], written: Sequence[Seque
 def _edits(reference: tuple[str, ...], symbols: Sequence[str]) -> int:
     if reference == tuple(symbols):
         return 0
-    counted = jiwer.process_words(" ".join(reference), " ".join(symbols))
+    names = {symbol: str(number) for number, symbol in enumerate(dict.fromkeys((*reference, *symbols)))}
+    counted = jiwer.process_words(*(" ".join(names[symbol] for symbol in one) for one in (reference, symbols)))
     return counted.substitutions + counted.insertions + counted.deletions
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rnnjax.data.buckets import bucket_ends
 from rnnjax.data.errors import DataError, malformed, shown
 from rnnjax.data.pairs import Pair
-from rnnjax.tasks.base import SPLITS, Batch, SourceTarget, check_whole, correct, cross_entropy
+from rnnjax.tasks.base import Batch, SourceTarget, check_whole, correct, cross_entropy
 from rnnjax.tasks.bucketed import BucketedTask
 from rnnjax.tasks.pair_codec import PairCodec, in_pieces
 from rnnjax.tasks.parallel import CORPORA, START, STOP, read_corpus
@@ -56,6 +56,7 @@ class Translation(BucketedTask):
     min_count: int = 1
     buckets: int = 4
 
+    aligned: ClassVar[bool] = False
     reads_last: ClassVar[bool] = False
     link: ClassVar[str] = "softmax"
     unit: ClassVar[str] = "nats a symbol"
@@ -121,8 +122,8 @@ class Translation(BucketedTask):
 
     @functools.cached_property
     def longest(self) -> int:
-        """Symbols in the longest target, "</s>" included."""
-        return max(len(target) for split in SPLITS for _, target in self._encoded[split])
+        """Symbols in the longest target of the training split, "</s>" included: what does not end before is cut."""
+        return max(len(target) for _, target in self._encoded["train"])
 
     @functools.cached_property
     def _encoded(self) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:

@@ -31,16 +31,22 @@ def travel_sentences(split: str) -> tuple[Sentence, ...]:
 
     In each one city is the destination or the departure, with equal chances, as the trigger says: "arrive ... CITY", or
     "CITY ... arrive". Nothing else in the sentence tells. Words between the two, dates, and other cities, which are O,
-    are drawn for themselves. So the best guess from the word alone, or from the words up to a city whose trigger comes
-    after it, is right in half of the cases.
+    are drawn for themselves; no two splits share a sentence. So the best guess from the word alone, or from the words
+    up to a city whose trigger comes after it, is right in half of the cases.
 
     Worked example:
 
         i want to arrive early Taipei        on November 2nd     O O O O O B-destination O B-date I-date     before
         Taipei is where we leave             B-departure O O O O                                             after
     """
-    generator = np.random.Generator(np.random.Philox(key=list(SIZES).index(split)))
-    return tuple(_sentence(generator) for _ in range(SIZES[split]))
+    number = list(SIZES).index(split)
+    earlier = {one.words for other in list(SIZES)[:number] for one in travel_sentences(other)}
+    generator = np.random.Generator(np.random.Philox(key=number))
+    drawn: list[Sentence] = []
+    while len(drawn) < SIZES[split]:
+        if (sentence := _sentence(generator)).words not in earlier:
+            drawn.append(sentence)
+    return tuple(drawn)
 
 
 def _sentence(generator: np.random.Generator) -> Sentence:

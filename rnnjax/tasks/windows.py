@@ -70,6 +70,10 @@ class Windows(Task):
                 f"{self.task!r} reads the last step only, so that a window before it would learn nothing: train it on "
                 "whole sequences"
             )
+        if not self.task.aligned:
+            raise ValueError(
+                f"{self.task!r} reads one sequence and writes another, which share no steps: train it on whole sequences"
+            )
         if self.task.carried:
             raise ValueError(f"{self.task!r} is carried already: set the steps of its own windows")
 

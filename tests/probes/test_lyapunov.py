@@ -134,7 +134,7 @@ def test_what_can_not_be_is_told():
         with pytest.raises(ValueError, match=message):
             lyapunov_spectrum(cell, params, inputs, **options)
     steep = params | {"W_hh": jnp.diag(jnp.array([1.0, 1.0, 1.0, 1e-3]))}
-    with pytest.raises(ValueError, match="the basis lost .* decimal digits, of 6.9 that float32 has: take every=2"):
+    with pytest.raises(ValueError, match="the basis lost .* decimal digits, of 6.9 that float32 has"):
         lyapunov_spectrum(cell, steep, 0 * inputs, every=4)
 
 
