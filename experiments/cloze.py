@@ -11,14 +11,17 @@ Runtime: quick, about a minute on 2 cores; full, with three seeds of every model
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from flax import nnx
 
 from experiments.common.claims import Claim
 from experiments.common.study import (
     Entry,
+    applied,
     check_entries,
     check_sizes,
     every,
@@ -29,11 +32,14 @@ from experiments.common.study import (
     values_of,
 )
 from experiments.common.study_report import Study, Table, write_study
+from rnnjax.answers import Answer, Label, Unanswerable, restored, unknown_of, words_of
 from rnnjax.cells import CELLS
 from rnnjax.layers import Bidirectional
 from rnnjax.nn import Embedding, Tagger
 from rnnjax.report.scores import Score, score_points
-from rnnjax.tasks import Cloze
+from rnnjax.tasks import Batch, Cloze
+from rnnjax.tasks.bucketed import pad_ids, round_up
+from rnnjax.tasks.cloze import GAP
 from rnnjax.train import cli
 from rnnjax.train.build import cell_options, check_cells, make_task, sized_cell, task_options
 from rnnjax.train.config import GradientConfig, ModelConfig, TrainConfig, to_dict
@@ -128,6 +134,26 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     learned = learned_claims(config, task, summaries)
     study = report(task, summaries, corpus_claims(task, summaries) + learned)
     write_study(workdir, study if learned else unclaimed(study), summaries)
+
+
+def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[str], Answer]:
+    """How a trained model answers a line with a gap, `he said _ to me`: with the probabilities of what was said."""
+    task = make_task(config.task)[1]
+    cell, both = entry.removesuffix(BOTH), entry.endswith(BOTH)
+    apply = applied(restored(make_cloze_model(cell, both, config, task, seed=0), workdir / entry))
+
+    def answer(line: str) -> Label:
+        words = words_of(line.lower())
+        if words.count(GAP) != 1:
+            raise Unanswerable(f"{words.count(GAP)} gaps: expected one word to be {GAP}, as in `he said {GAP} to me`")
+        if unknown := unknown_of(words, task.vocabulary):
+            raise Unanswerable(f"the models know the words of their corpus alone, and not {', '.join(unknown)}")
+        ids, lengths = pad_ids([task.vocabulary.encode(words)], round_up(len(words)), 1, 0)
+        outputs = apply(Batch(ids, ids, ids.astype(np.float32), lengths))
+        shares = np.asarray(jax.nn.softmax(outputs[words.index(GAP), 0]))
+        return Label(dict(zip(task.answers, shares.tolist(), strict=True)))
+
+    return answer
 
 
 def corpus_claims(task: Cloze, summaries: dict[str, dict]) -> list[Claim]:

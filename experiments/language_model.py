@@ -20,7 +20,7 @@ from experiments.common.language import Writer, make_language_model, recall_of
 from experiments.common.language_report import generated_claims, ptb_claims, report_of
 from experiments.common.study import Entry, check_entries, differs_only_in, run_entries, values_of
 from experiments.common.study_report import write_study
-from rnnjax.answers import Answer, Continuation, unknown_of
+from rnnjax.answers import Answer, Continuation, standings, unknown_of
 from rnnjax.cells import CELLS
 from rnnjax.tasks import Language
 from rnnjax.train import cli
@@ -165,7 +165,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     }
     claims = CLAIMS[task.corpus](task, summaries) if as_published(config) else []
     write_study(workdir, report_of(task, summaries, samples, claims), summaries)
-    best = min(samples, key=lambda name: min(values_of(summaries[name], "loss")), default=None)
+    best = min(samples, key=lambda name: min(standings(workdir / name)), default=None)  # on the validation split
     for temperature, text in samples.get(best, {}).items():
         print(f"\n{best} at temperature {temperature:g}:\n{text}")
 

@@ -168,8 +168,7 @@ def make_entries(config: Config) -> list[Entry]:
         encoding = _encoding(spec, config)
         if encoding not in tasks:
             tasks[encoding] = make_task(dataclasses.replace(config.task, encoding=encoding))[1]
-            words = tasks[encoding].vocabulary
-            starts[encoding] = None if encoding == "trigrams" else read_start(config.model, words)
+            starts[encoding] = None if encoding == "trigrams" else read_start(config.model, tasks[encoding].codec)
         task, start = tasks[encoding], starts[encoding]
         training = dataclasses.replace(config.train, learning_rate=getattr(config.recipes, spec.base).learning_rate)
 

@@ -37,7 +37,7 @@ from experiments.common.study import (
     values_of,
 )
 from experiments.common.study_report import Study, Table, write_study
-from rnnjax.answers import Answer, Label, restored, words_of
+from rnnjax.answers import Answer, Label, restored, standings, words_of
 from rnnjax.cells import CELLS
 from rnnjax.nn import TextClassifier, Trigrams
 from rnnjax.report.confusion import confusion_matrix
@@ -168,7 +168,7 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     """Trains a classifier of every cell and writes the report. What is finished in `workdir` is not done again."""
     check(config)
     _, task = make_task(config.task)
-    score, start = scores_of(task, config.train.eval_batch), read_start(config.model, task.vocabulary)
+    score, start = scores_of(task, config.train.eval_batch), read_start(config.model, task.codec)
 
     def entry(cell: str) -> Entry:
         make_model = functools.partial(make_classifier, cell, task, config, start=start)
@@ -248,7 +248,7 @@ def report(config: Config, task: Classification, workdir: pathlib.Path, summarie
     drawn = {"scores": (points, "Accuracy, a dot a seed")}
     finished = [cell for cell, one in summaries.items() if values_of(one, "accuracy")]
     if finished:
-        best = max(finished, key=lambda cell: mean_sd(summaries[cell], "accuracy")[0])
+        best = min(finished, key=lambda cell: min(standings(workdir / cell)))  # on the validation split
         model = restored(make_classifier(best, task, config, seed=0), workdir / best)
         figure = confusion_matrix(
             confusion(task, config.train.eval_batch, model),

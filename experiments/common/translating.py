@@ -106,8 +106,8 @@ def scores(task: Translation, written: Sequence[tuple[str, ...]]) -> dict[str, f
     """accuracy, on the whole test split, its `shortest` and its `longest` quarter, and `at_N` for groups of
     mean length N; error, edits a symbol, and wrong, sequences with one.
 
-    A source is counted once, whatever it has of targets, by the closest. accuracy is BLEU where words are written, else
-    100 - error.
+    A source is counted once, whatever it has of targets, by the closest. accuracy is BLEU, by its first target, of
+    multi30k, else 100 - error.
     """
     sources = [pair.source for pair in task.pairs["test"]]
     first = [at for source, at in {source: at for at, source in reversed(list(enumerate(sources)))}.items()]

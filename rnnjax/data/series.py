@@ -29,7 +29,7 @@ class LabelledSeries(NamedTuple):
     label: str
 
 
-def read_series(path: str | os.PathLike, *, columns: Sequence[str] = ()) -> Series:
+def read_series(path: str | os.PathLike, *, columns: Sequence[str] = (), encoding: str = "utf-8") -> Series:
     """A CSV file (or one with semicolons or tabs), plain or gzip, whose first line names the columns.
 
     The first column holds time stamps where its first value is no number; they are kept as text.
@@ -38,7 +38,7 @@ def read_series(path: str | os.PathLike, *, columns: Sequence[str] = ()) -> Seri
     Raises DataError, naming the file, the line, the column and the value: no header, a name twice or not there, rows
     of unlike lengths, a gap or anything else that is no finite number.
     """
-    rows, lines = read_rows(path)
+    rows, lines = read_rows(path, encoding)
     names = tuple(name.strip() for name in rows[0])
     if any(is_number(name) for name in names):
         problem = f"is {shown(','.join(rows[0]))}: expected the names of the columns"

@@ -3,7 +3,7 @@
 import array
 import codecs
 import os
-from collections.abc import Collection
+from collections.abc import Container
 from typing import BinaryIO
 
 import numpy as np
@@ -19,7 +19,7 @@ MAX_LINE = MAX_WORD + 32 * MAX_FEATURES
 UNLIKE = "The file is damaged, or its first line announces another D than its vectors have."
 
 
-def read_vectors(path: str | os.PathLike, *, only: Collection[str] | None = None) -> tuple[list[str], np.ndarray]:
+def read_vectors(path: str | os.PathLike, *, only: Container[str] | None = None) -> tuple[list[str], np.ndarray]:
     """(words, vectors float32 [N, D]) in the order of the file, plain or gzip.
 
         word2vec, fastText   a line "N D", then N times a word, a space and D float32 (binary), or N lines
@@ -28,7 +28,7 @@ def read_vectors(path: str | os.PathLike, *, only: Collection[str] | None = None
 
     A word of a text file may hold spaces if what follows the first of them is no number. Memory is that of the words
     that are kept, whatever the first line announces.
-    only: the words to keep; None for all.
+    only: the words to keep, a set or whatever says by `in` which; None for all.
 
     Raises DataError, naming the file, the line or the byte, and the value: another number of values than D, a word
     twice, more or fewer words than announced, a value that is not finite, bytes that are not UTF-8.
@@ -84,14 +84,14 @@ def _is_number(field: bytes) -> bool:
 class _Kept:
     """The words that are kept, the places they come from, and their vectors one after the other."""
 
-    def __init__(self, path, only: Collection[str] | None, features: int):
+    def __init__(self, path, only: Container[str] | None, features: int):
         self.path, self.features = path, features
-        self._only = None if only is None else {word.encode("utf-8", "surrogatepass") for word in only}
+        self._only = only
         self._places: dict[bytes, str] = {}
         self._values = bytearray()
 
     def wants(self, word: bytes) -> bool:
-        return self._only is None or word in self._only
+        return self._only is None or word.decode("utf-8", "surrogateescape") in self._only
 
     def add(self, word: bytes, values: bytes | array.array, place: str) -> None:
         if word in self._places:

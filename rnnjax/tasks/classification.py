@@ -33,8 +33,8 @@ class Classification(EncodedTask):
     question classifiers", 500 of the 5,452 training questions held out; names, surnames of 18 languages of the PyTorch
     tutorial, a tenth of the spellings for validation and one for the test, so that no name of the test is in training;
     atis, what a request to ATIS wants (Hemphill et al. 1990), in the split of `Tagging`;
-    files, one's own lines `CLASS word word ...`: a file, of which a tenth is held out for each, or a folder with
-    train.txt, test.txt and, if it is there, valid.txt.
+    files, one's own lines `CLASS word word ...`: a file, or a folder with train.txt and, if they are there, test.txt
+    and valid.txt; for each that is not, a tenth of the training part is held out.
 
     Worked example (trec):
 
@@ -45,7 +45,7 @@ class Classification(EncodedTask):
     encoding: what the model reads one after the other, words by their numbers, characters, or words by their trigrams.
     trigrams: how many places the letter trigrams are hashed to.
     unknown: the probability with which what occurs once in training is taken for an unknown word there.
-    charset: of the files, such as utf-8 or latin-1.
+    charset: of one's own files and those of ATIS, such as utf-8 or latin-1.
     split_seed: draws what is held out.
     buckets: at most how many lengths the sentences of a split are padded to.
     """

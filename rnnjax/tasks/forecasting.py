@@ -49,6 +49,7 @@ class Forecasting(BucketedTask):
 
     path: a CSV file (`rnnjax.data.read_series`), or "" for the generated series.
     column: of the file, its name; "" where it holds only one.
+    charset: of the file, such as utf-8 or latin-1.
     context: C, how many values are seen.
     horizon: H, how many are forecast.
     season: after how many steps the series repeats itself, for the seasonal-naive forecast and the scale of MASE.
@@ -56,6 +57,7 @@ class Forecasting(BucketedTask):
 
     path: str = ""
     column: str = ""
+    charset: str = "utf-8"
     context: int = 48
     horizon: int = 24
     season: int = PERIOD
@@ -82,7 +84,9 @@ class Forecasting(BucketedTask):
     def series(self) -> np.ndarray:
         """float64 [T], in its own units. Raises DataError where there is no such file or it is too short."""
         if self.path:
-            held = read_series(expanded(self.path), columns=(self.column,) if self.column else ())
+            held = read_series(
+                expanded(self.path), columns=(self.column,) if self.column else (), encoding=self.charset
+            )
             if len(held.names) > 1:
                 problem = f"holds the columns {', '.join(held.names)}: expected one to forecast"
                 raise malformed(self.path, "", problem, "Give its name as `column` (--config.task.column=NAME).")

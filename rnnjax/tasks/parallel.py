@@ -25,7 +25,7 @@ _SPLIT_SEED = 0
 _TRAINED, _HELD_OUT = 0.9, 0.05
 
 
-def read_corpus(corpus: str, path: str) -> dict[str, list[Pair]]:
+def read_corpus(corpus: str, path: str, charset: str = "utf-8") -> dict[str, list[Pair]]:
     """{split: pairs}, symbols or words in each. Raises DataError where a file is missing or malformed."""
     if corpus == "reversal":
         return reversals()
@@ -40,7 +40,7 @@ def read_corpus(corpus: str, path: str) -> dict[str, list[Pair]]:
             raise malformed(place, "", problem, "Give their folder as `path`.")
         return {split: _multi30k(place, name) for split, name in _MULTI30K.items()}
     place = locate(path, names=("pairs.tsv", "pairs.csv", "pairs.tsv.gz"), corpus="pairs")
-    return split_by_source(read_pairs(place, reserved=(START, STOP)), place)
+    return split_by_source(read_pairs(place, reserved=(START, STOP), encoding=charset), place)
 
 
 def reversals() -> dict[str, list[Pair]]:

@@ -15,8 +15,10 @@ def slot_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     I-X without a B-X for the start of a chunk; strict_f1 does not. Where there is no chunk at all, on either side, each
     of them is 0. accuracy is that of tags, O included.
 
-    Raises ValueError where the two have other numbers of sentences or words.
+    Raises ValueError where there is no sentence, and where the two have other numbers of sentences or words.
     """
+    if not gold:
+        raise ValueError("gold is empty: expected one sentence at least")
     if len(gold) != len(predicted):
         raise ValueError(f"predicted has {len(predicted)} sentences but gold has {len(gold)}")
     for at, (one, other) in enumerate(zip(gold, predicted, strict=True)):

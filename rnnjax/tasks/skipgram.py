@@ -65,6 +65,7 @@ class SkipGram(CorpusTask):
     window: the most words to either side that a word is paired with.
     negatives: k, how many words are drawn for each pair.
     subsample: the frequency above which words are thinned out; 0 for none.
+    charset: of the corpus text, such as utf-8 or latin-1.
     min_count: how often a word of the training split has to be seen.
     """
 
@@ -74,6 +75,7 @@ class SkipGram(CorpusTask):
     negatives: int = 5
     subsample: float = 1e-3
     min_count: int = 5
+    charset: str = "utf-8"
 
     reads_last: ClassVar[bool] = False
     link: ClassVar[str] = "sigmoid"
@@ -93,7 +95,11 @@ class SkipGram(CorpusTask):
     @functools.cached_property
     def sentences(self) -> dict[str, list[tuple[str, ...]]]:
         """{split: sentences}, read at first use; a cut may go through one. Raises DataError where a split is empty."""
-        text = context_sentences() if self.corpus == "generated" else map(split_words, read_lines(self._source))
+        text = (
+            context_sentences()
+            if self.corpus == "generated"
+            else map(split_words, read_lines(self._source, encoding=self.charset))
+        )
         whole = [words for words in text if words]
         ends = np.cumsum([len(words) for words in whole])
         first, second = (int(share * ends[-1]) for share in _SHARES)

@@ -46,6 +46,7 @@ class Translation(BucketedTask):
     subwords: the number of pieces that each side of multi30k and pairs is cut into by BPE (Sennrich et al. 2016); 0 for
         words.
     min_count: symbols that are rarer in the training split are unknown ones.
+    charset: of the file of pairs, such as utf-8 or latin-1.
     buckets: at most how many shapes batches come in, the longest hundredth of the pairs in one of its own.
     """
 
@@ -54,6 +55,7 @@ class Translation(BucketedTask):
     reverse_source: bool = False
     subwords: int = 0
     min_count: int = 1
+    charset: str = "utf-8"
     buckets: int = 4
 
     aligned: ClassVar[bool] = False
@@ -71,7 +73,7 @@ class Translation(BucketedTask):
 
     @functools.cached_property
     def _in_words(self) -> dict[str, list[Pair]]:
-        return read_corpus(self.corpus, self.path)
+        return read_corpus(self.corpus, self.path, self.charset)
 
     @functools.cached_property
     def pairs(self) -> dict[str, list[Pair]]:

@@ -72,7 +72,7 @@ class Windows(Task):
             )
         if not self.task.aligned:
             raise ValueError(
-                f"{self.task!r} reads one sequence and writes another, which share no steps: train it on whole sequences"
+                f"{self.task!r} reads one sequence and writes another, that share no steps: train it on whole ones"
             )
         if self.task.carried:
             raise ValueError(f"{self.task!r} is carried already: set the steps of its own windows")

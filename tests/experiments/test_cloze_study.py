@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from experiments import cloze
+from rnnjax.answers import Unanswerable
 from rnnjax.layers import Bidirectional
 from rnnjax.tasks import Cloze
 from rnnjax.train.config import UsageError
@@ -116,6 +117,12 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     assert len(claims) == 2 and claims[0]["holds"] and claims[1]["holds"]  # whatever was learned
     assert "No claim is made of what was learned" in text
     assert (tmp_path / "scores.png").exists()
+    answer = cloze.predictor(config, tmp_path, "elman-bi")
+    found = answer("He said _ to the crowd").probabilities
+    assert set(found) == set(Cloze().answers) and sum(found.values()) == pytest.approx(1)
+    for line, message in (("he said hello", "0 gaps: expected one word to be _"), ("_ sang", "and not sang")):
+        with pytest.raises(Unanswerable, match=message):
+            answer(line)
     before = (tmp_path / "elman" / "summary.json").stat().st_mtime_ns
     cloze.main(config, tmp_path)
     assert (tmp_path / "elman" / "summary.json").stat().st_mtime_ns == before

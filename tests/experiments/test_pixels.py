@@ -96,6 +96,9 @@ def test_claims_about_digits_hold_or_not(order, cell, value, fails):
 
 def test_claims_are_of_what_was_trained():
     assert [c.holds for c in pixels.digits_claims(_summaries({"lstm": 0.96}, {"elman": 0.5}))] == [True]
+    wild = _summaries(*GOOD)
+    wild["gru-rows"]["replicas"][0]["scores"] = {}  # it diverged
+    assert [claim.holds for claim in pixels.digits_claims(wild)] == [False, False, True, True]
     assert pixels.digits_claims({}) == [] and pixels.mnist_claims({}) == []
     assert [c.holds for c in pixels.mnist_claims(_summaries({"lstm": 0.95, "gru": 0.93}, {}))] == [False]
 

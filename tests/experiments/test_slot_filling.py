@@ -139,16 +139,13 @@ def test_claims_of_the_travel_corpus_hold_or_not(right):
 
 def test_claims_of_atis_are_targets():
     f1 = {"ffn": 60.1, "elman": 94.0, "elman-w3": 95.1, "jordan-w7": 94.4, "lstm-w3": 95.0, "gru": 94.0, "gru-w3": 94.9}
-    summaries = {name: summary_of(f1=value, later_error=20.0) for name, value in f1.items()}
-    summaries["jordan-w3"] = summary_of(f1=91.0, later_error=30.0, later_error_fed_right=20.0)
-    summaries["jordan-w3"]["replicas"] *= 3
-    summaries["gru-bi"] = summary_of(f1=95.3, later_error=20.0)
+    summaries = {name: summary_of(f1=value, first_error=2.0, later_error=20.0) for name, value in f1.items()}
+    summaries["jordan-w3"] = summary_of(f1=91.0, first_error=4.0, later_error=23.0)
+    summaries["gru-bi"] = summary_of(f1=95.3)
     held = [claim.holds for claim in atis_claims(summaries)]
     assert held == [True, True, True, True, False, True, True, True, True, True]
-    summaries["jordan-w3"]["replicas"][2] = summary_of(f1=91.0, later_error=20.0, later_error_fed_right=20.0)[
-        "replicas"
-    ][0]
-    assert [claim.holds for claim in atis_claims(summaries)][8] is False  # within two standard errors
+    summaries["jordan-w3"] = summary_of(f1=91.0, first_error=6.0, later_error=23.0)  # 17 more, Elman 18
+    assert [claim.holds for claim in atis_claims(summaries)][8] is False
 
 
 def test_claims_are_of_the_configs_they_were_set_for():
@@ -169,12 +166,18 @@ def test_claims_are_of_the_configs_they_were_set_for():
             {"encoding": "trigrams"},
             "--config.model.vectors is x.txt, but none of ffn looks words up",
         ),
+        ({"hidden_size": 4}, {"path": "rate"}, "--config.train.learning_rate is 0.5, but every model here has its own"),
+        ({"hidden_size": 4}, {"path": "window"}, "--config.train.window is 3, but a CRF scores whole sentences"),
         ({}, {"encoding": "trigrams"}, "--config.models has gru-onehot, but --config.task.encoding is trigrams"),
     ],
 )
 def test_what_can_not_be_is_named(model, task, message):
     config = small("ffn", "gru-onehot") if "onehot" in message else small("ffn")
     config.model, config.task = dataclasses.replace(config.model, **model), dataclasses.replace(config.task, **task)
+    if config.task.path == "rate":
+        config.train.learning_rate = 0.5
+    if config.task.path == "window":
+        config.models, config.train.window = ("gru-crf",), 3
     with pytest.raises(UsageError, match=message):
         slot_filling.check(config)
 

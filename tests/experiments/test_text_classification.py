@@ -96,24 +96,26 @@ def test_what_can_not_be_is_named(change, message):
 
 def test_words_start_with_the_vectors_of_a_file(tmp_path, capsys):
     path, config = tmp_path / "vectors.txt", small("gru")
-    path.write_text("who 1 2 3 4\nnowhere 0 0 0 0\n")
+    path.write_text("Who 9 9 9 9\nwho 1 2 3 4\nWHO 9 9 9 9\nTaipei 5 6 7 8\nnowhere 0 0 0 0\n")
     config.model.vectors = str(path)
     task = Classification()
-    start = read_start(config.model, task.vocabulary)
-    assert "1 of " in capsys.readouterr().err
+    start = read_start(config.model, task.codec)
+    assert "2 of " in capsys.readouterr().err
     table, drawn = (
         text_classification.make_classifier("gru", task, config, 0, vectors).encoder.table[...]
         for vectors in (start, None)
     )
     who = task.vocabulary.index("who")
     np.testing.assert_array_equal(table[who], [1, 2, 3, 4])
-    np.testing.assert_array_equal(np.delete(table, who, 0), np.delete(drawn, who, 0))
+    city = task.vocabulary.index("taipei")
+    np.testing.assert_array_equal(table[city], [5, 6, 7, 8])
+    np.testing.assert_array_equal(np.delete(table, [who, city], 0), np.delete(drawn, [who, city], 0))
     config.model.embedding_size = 5
     with pytest.raises(UsageError, match="of 4 features a word, .* give --config.model.embedding_size=4"):
-        read_start(config.model, task.vocabulary)
+        read_start(config.model, task.codec)
     path.write_text("nowhere 0 0 0 0\n")
-    with pytest.raises(UsageError, match="it has a vector of none of the"):
-        read_start(config.model, task.vocabulary)
+    with pytest.raises(UsageError, match="it has a vector of nothing that is read"):
+        read_start(config.model, task.codec)
 
 
 def test_a_run_from_end_to_end_answers_lines(tmp_path):

@@ -134,6 +134,14 @@ def test_one_file_is_split_by_seed(tmp_path):
         _ = task_of(path).sentences
 
 
+def test_what_is_held_out_stands_in_no_other_split(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"A w{n % 30}\n" for n in range(100)))
+    splits = [{one.words for one in split} for split in task_of(path).sentences.values()]
+    assert not splits[0] & splits[1] and not splits[0] & splits[2] and not splits[1] & splits[2]
+    assert {split: len(one) for split, one in task_of(path).sentences.items()} == {"train": 80, "valid": 10, "test": 10}
+
+
 def test_without_a_validation_file_a_tenth_of_training_is_held_out(folder):
     (folder / "valid.txt").unlink()
     sizes = {split: len(one) for split, one in task_of(folder).sentences.items()}

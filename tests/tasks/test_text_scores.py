@@ -37,6 +37,10 @@ def test_the_closest_reference_counts_and_rates_are_of_all_symbols():
     assert error_rate(edits([[("A",)]], [("B", "B", "B")])) == 300
 
 
+def test_symbols_may_hold_space():
+    np.testing.assert_array_equal(edits([[("a", "\u00a0", "b")]], [("a", "b")]), [[1, 3]])
+
+
 def test_bleu_is_of_the_corpus():
     lines = ["a dog runs in the snow .", "two men sit on a bench ."]
     assert bleu(lines, ["A dog runs in the snow .", "two men sit on a bench ."]) == pytest.approx(100)

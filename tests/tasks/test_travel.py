@@ -48,3 +48,5 @@ def test_a_distracting_city_is_less_frequent_than_either_slot():
 def test_splits_differ_and_stay_the_same():
     assert travel_sentences("train")[:50] != travel_sentences("valid")[:50]
     assert travel_sentences("test")[0] == travel_sentences.__wrapped__("test")[0]
+    words = [{one.words for one in travel_sentences(split)} for split in ("train", "valid", "test")]
+    assert not words[0] & words[1] and not words[0] & words[2] and not words[1] & words[2]

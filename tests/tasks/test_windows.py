@@ -14,7 +14,7 @@ from flax import nnx
 from rnnjax.cells import Elman
 from rnnjax.layers import LearnedCarry, Stack
 from rnnjax.nn import SequenceModel
-from rnnjax.tasks import Adding, Batch, Copying, CorpusTask, Music, SyntheticTask, TemporalOrder, Windows
+from rnnjax.tasks import Adding, Batch, Copying, CorpusTask, Music, SyntheticTask, TemporalOrder, Translation, Windows
 from rnnjax.testing import TOLERANCE, assert_close, check_task, count_compilations
 from rnnjax.unroll.sequence import keep_where
 
@@ -216,6 +216,7 @@ def test_windows_are_values():
         ),
         (lambda: Windows(TemporalOrder(), 2), "TemporalOrder.* reads the last step only"),
         (lambda: Windows(Windows(COPYING, 4), 2), "SyntheticWindows.* is carried already"),
+        (lambda: Windows(Translation(), 2), "Translation.* reads one sequence and writes another"),
         (lambda: Windows(COPYING, 0), "steps of SyntheticWindows is 0: expected a whole number of at least 1"),
         (lambda: Windows(Rows(), 2.5), "steps of CorpusWindows is 2.5"),
         (lambda: Windows(Rows(), 4).batch(-1, 3, 0), "step is -1: expected at least 0"),
