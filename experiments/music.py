@@ -15,7 +15,8 @@ config.cell_options, 100, 100, 46 and 36 units; lstm-wide is an LSTM with dropou
 --config.wide.
 
 Learning rates were tuned on the validation splits. On the chorales the full preset has weight noise, as Chung et al.
-have it: without it the gates are ahead of tanh by 0.15 nats and more, with it tanh comes within 0.1 of them.
+have it: without it the gates are ahead of tanh by 0.15 nats and more, which is claimed; with it tanh comes within 0.1
+of them, so that this claim is not expected to hold there.
 """
 
 import dataclasses

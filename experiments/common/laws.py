@@ -3,15 +3,14 @@
 Everything is measured in float64, with the loss a random projection of the last hidden state.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.common.claims import Claim
-from rnnjax import probes, unroll
+from experiments.common.untrained import draw, norms_by_distance
+from rnnjax import probes
 from rnnjax.cell import Cell
 from rnnjax.cells import LSTM, Elman
 from rnnjax.train.step import root_key
@@ -133,18 +132,10 @@ def _measure(cell: Cell, field: str = "carry") -> Callable:
     Compiled once a cell: what changes between calls is traced.
     """
 
-    def loss(params, inputs, weights):
-        return jnp.vdot(unroll(cell, params, inputs, name="cell").outputs[-1], weights)
-
-    gradients = probes.carry_gradients(loss)
+    norms = norms_by_distance(cell, field)
 
     @jax.jit
     def run(key, scale, options):
-        params_key, input_key, loss_key = jax.random.split(key, 3)
-        params = dataclasses.replace(cell, **options).init(params_key, jnp.float64)
-        inputs = scale * jax.random.normal(input_key, (TIME, BATCH, SIZE), jnp.float64)
-        weights = jax.random.normal(loss_key, (BATCH, SIZE), jnp.float64)
-        norms = probes.gradient_norms(gradients(params, inputs, weights))["cell"][field]
-        return probes.by_distance(norms)
+        return norms(*draw(cell, key, scale, options, TIME, BATCH))
 
     return lambda seed, scale, **options: run(root_key(seed), scale, options)
