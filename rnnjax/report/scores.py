@@ -35,8 +35,8 @@ def score_points(
                 axes.plot([values.mean()] * 2, [row - 0.3, row + 0.3], color=color, linewidth=2.5)
                 axes.plot(values, np.full(values.size, row), "o", color=color, markersize=5, alpha=0.6)
         drawn = _references(references or {})
-        for (_, value), line in zip((references or {}).items(), drawn, strict=True):
-            axes.axvline(value, color=FAINT, linestyle=line.get_linestyle(), linewidth=1.2, zorder=1)
+        for at, value in enumerate((references or {}).values()):
+            axes.axvline(value, color=FAINT, linestyle=_DASHES[at % len(_DASHES)], linewidth=1.2, zorder=1)
         axes.set_yticks(range(len(scores)), [score.label for score in scores], parse_math=False)
         axes.set(ylim=(len(scores) - 0.4, -0.6), xlabel=xlabel)
         axes.margins(x=0.05)
@@ -81,8 +81,8 @@ def score_lines(
                 axes.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
             keys.append(Line2D([], [], color=color, linestyle=dashes, marker="o", markersize=4, label=label))
         drawn = _references(references or {})
-        for value, line in zip((references or {}).values(), drawn, strict=True):
-            axes.axhline(value, color=FAINT, linestyle=line.get_linestyle(), linewidth=1.2, zorder=1)
+        for at, value in enumerate((references or {}).values()):
+            axes.axhline(value, color=FAINT, linestyle=_DASHES[at % len(_DASHES)], linewidth=1.2, zorder=1)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if "x" in log:
             axes.set_xscale("log")
@@ -95,10 +95,14 @@ def score_lines(
     return figure
 
 
+_DASHES = ((0, (2, 2)), (0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+"""Of references, each its own."""
+
+
 def _references(references: Mapping[str, float]) -> list[Line2D]:
-    """Entries of the legend, each with dashes of its own."""
-    kinds = ((0, (2, 2)), (0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+    """Entries of the legend."""
+    shared = {"color": FAINT, "linewidth": 1.2}
     return [
-        Line2D([], [], color=FAINT, linestyle=kinds[at % len(kinds)], linewidth=1.2, label=f"{label} {value:g}")
+        Line2D([], [], linestyle=_DASHES[at % len(_DASHES)], label=f"{label} {value:g}", **shared)
         for at, (label, value) in enumerate(references.items())
     ]
