@@ -5,7 +5,7 @@ Question: how well does each cell guess the next symbol of a text, with how much
 Source: Mikolov et al. 2010, 2012; Pascanu, Mikolov, Bengio 2013; Zaremba, Sutskever, Vinyals 2014; Press, Wolf 2017;
     Kerg et al. 2019.
 Command: python -m experiments.language_model --workdir=runs/language_model
-Expected: on the generated text, whose entropy is known, LSTM and GRU come within 5 % of it and no model gets below;
+Expected: on the generated text, whose entropy is known, LSTM and GRU come within 15 % of it and no model gets below;
     they know at the end of a sentence who said the one before, which Elman often forgets and Jordan always. On the
     characters of the Penn Treebank (--config=ptb_characters:full) one LSTM reaches 1.45 bits on the test split.
 Runtime: quick, under 2 minutes on 2 cores; ptb_characters:full and ptb_words:full, about an hour each.
@@ -81,7 +81,11 @@ QUICK = {
     "text": ({"length": 100}, {"hidden_size": 128}, {"steps": 500, "batch_size": 16, "learning_rate": 1e-2}),
 }
 FULL = {
-    "generated": QUICK["generated"],  # longer it overfits; with three seeds
+    "generated": (
+        {"length": 50},
+        {"hidden_size": 64},
+        {"steps": 3000, "batch_size": 16, "learning_rate": 1e-2, "eval_every": 300},
+    ),
     "ptb_characters": (
         {},
         {"hidden_size": 512, "tied": False},
@@ -199,9 +203,11 @@ def as_published(config: Config) -> bool:
     """Whether the claims were made for this config: a full one, or the quick one of the generated text, whatever seeds
     and cells."""
     free = ("train.seed", "cells", "seeds", "task.path", "sample", "probe")
-    variants = {"generated": "generated", "ptb": f"ptb_{config.task.symbols}"}
-    variant = variants.get(config.task.corpus)
-    return variant is not None and differs_only_in(config, get_config(variant, "full"), free)
+    defaults = {
+        "generated": [get_config("generated", preset) for preset in cli.PRESETS],
+        "ptb": [get_config(f"ptb_{config.task.symbols}", "full")],
+    }.get(config.task.corpus, [])
+    return any(differs_only_in(config, default, free) for default in defaults)
 
 
 def run() -> None:
