@@ -7,7 +7,7 @@ Command: python -m experiments.forecasting --workdir=runs/forecasting
 Expected: every network beats persistence and the seasonal-naive forecast; the RMSE of Elman, LSTM and GRU is no more
     than 1.35 times the optimum's, and none is below it. The series is linear, and a linear map of the same values
     stands beside.
-Runtime: quick, under 2 minutes on 2 cores; full, about 5 minutes.
+Runtime: quick, under 2 minutes on 2 cores; full, about one.
 
 A series of one's own: --config.task.path=FILE.csv --config.task.column=NAME --config.task.season=STEPS.
 """

@@ -6,7 +6,7 @@ Command: python -m experiments.pixels --workdir=runs/pixels
 Expected: by rows (8 steps) Elman, LSTM and GRU tell at least 95 % of the digits of 8 x 8; by pixels (64 steps) every
     cell tells fewer, LSTM and GRU at least 80 % and Jordan, which carries its ten outputs and nothing else, the fewest
     of the four. MNIST by rows: LSTM and GRU at least 94 %, of 8,000 training images.
-Runtime: quick, under 2 minutes on 2 cores; digits:full, about 5 minutes; mnist:full, more than an hour.
+Runtime: quick, under 2 minutes on 2 cores; digits:full, about 3 minutes; mnist:full, more than an hour.
 
 The corpora are downloaded by `python -m rnnjax.data fetch digits` and `python -m rnnjax.data fetch mnist-t10k`.
 --config.task.permuted=true has the pixels change places first. --probe shows how far back the gradient reaches.

@@ -7,7 +7,7 @@ Expected: one-hot vectors are all equally far apart; skip-gram puts Taipei neare
     word among those of its kind, on a corpus where these share contexts, and not on the same words in a random order;
     letter trigrams hashed to 30,621 places tell more than 99.98 % of the words of a dictionary apart; an embedding is
     the product of one-hot vectors with a table, to the bit, and many times as fast.
-Runtime: quick, under a minute on 2 cores; full, a few minutes.
+Runtime: quick and full, under a minute on 2 cores.
 
 --config=text --config.task.path=FILE takes sentences of one's own, one a line. WORKDIR/vectors.txt holds the vectors in
 word2vec's text format, of the seed that was best on the validation split: `rnnjax.data.read_vectors` reads them, and
