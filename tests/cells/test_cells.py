@@ -19,14 +19,10 @@ VARIANTS = [
     Elman(3, 5),
     Elman(3, 5, activation="relu"),
     Jordan(3, 5, 4),
-    Jordan(3, 5, 4, feedback="sigmoid"),
     LSTM(3, 5, forget_bias=2.0),
     GRU(3, 5, reset="after"),
-    GRU(3, 5, reset="before"),
-    LSTM(1, 1),
     MGU(3, 5),
     IndRNN(3, 5),
-    LSTM(3, 5, peepholes=True, coupled=True, projection_size=4),
 ]
 
 
@@ -34,9 +30,11 @@ STANDARD = [
     *(Elman(3, 5, activation=name) for name in ("sigmoid", "identity")),
     *(Elman(3, 5, activation=name, recurrent_init="identity") for name in ("relu", "identity")),  # IRNN and linear
     Elman(3, 5, orthogonal=True, gain=0.9),
-    *(Jordan(3, 5, 4, feedback=name) for name in ("tanh", "identity")),
+    *(Jordan(3, 5, 4, feedback=name) for name in ("sigmoid", "tanh", "identity")),
     Jordan(3, 5, 4, activation="sigmoid"),
+    LSTM(1, 1),
     LSTM(3, 5, chrono=20.0),
+    GRU(3, 5, reset="before"),
     GRU(3, 5, chrono=20.0, update_bias=1.0),
     GRU(2, 1),
 ]
@@ -46,6 +44,7 @@ OTHER = [
     *(LSTM(3, 5, **{f"{name}_activation": "identity"}) for name in ("input", "output")),
     *(LSTM(3, 5, **{name: True}) for name in ("peepholes", "coupled", "gate_recurrence", "layer_norm")),
     LSTM(3, 5, projection_size=4),
+    LSTM(3, 5, peepholes=True, coupled=True, projection_size=4),
     LSTM(3, 5, forget_gate=False, gate_recurrence=True),
     LSTM(3, 5, input_gate=False, forget_gate=False, output_gate=False),
     LSTM(3, 5, peepholes=True, coupled=True, gate_recurrence=True, projection_size=4, layer_norm=True, chrono=9.0),

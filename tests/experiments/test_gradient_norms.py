@@ -192,7 +192,7 @@ def check_report(workdir, cells, task):
         ("copying", 6),
         pytest.param("temporal_order", 13, marks=pytest.mark.full),
         pytest.param("latch", 6, marks=pytest.mark.full),
-        ("music", 6),
+        pytest.param("music", 6, marks=pytest.mark.full),
     ],
 )
 def test_a_study_leaves_what_it_speaks_of(study, variant, distances):

@@ -119,7 +119,7 @@ def test_words_start_with_the_vectors_of_a_file(tmp_path, capsys):
 
 
 def test_a_run_from_end_to_end_answers_lines(tmp_path):
-    config = small("elman", "lstm")
+    config = small("gru")
     config.model.vectors = str(tmp_path / "vectors.txt")
     (tmp_path / "vectors.txt").write_text("who 1 2 3 4\n")
     config.train = dataclasses.replace(config.train, epochs=0, steps=20, steps_per_call=20, eval_every=20)
@@ -127,13 +127,13 @@ def test_a_run_from_end_to_end_answers_lines(tmp_path):
     workdir = tmp_path / "run"
     text_classification.main(config, workdir)
     text = (workdir / "report.md").read_text()
-    assert "| elman |" in text and "F1 of every class" in text and "| abbreviation |" in text
+    assert "| gru |" in text and "F1 of every class" in text and "| abbreviation |" in text
     claims = json.loads((workdir / "claims.json").read_text())["claims"]
     assert claims == [] and "No claim is judged" in text
     (tmp_path / "vectors.txt").unlink()  # an answer needs it no more
     for name in ("scores.png", "confusion.png", "vocabulary.json", "classes.json"):
         assert (workdir / name).exists()
-    answer = text_classification.predictor(config, workdir, "lstm")
+    answer = text_classification.predictor(config, workdir, "gru")
     found = answer("Who brought a piano to Taipei")
     assert found.unknown == ("piano",) and set(found.probabilities) == set(Classification().answers.words)
     assert sum(found.probabilities.values()) == pytest.approx(1)

@@ -254,6 +254,7 @@ def test_under_jit_scan_and_vmap():
     assert_close(jax.tree.map(lambda leaf: leaf[1, 0], found), want, TOLERANCE["float32"])
 
 
+@pytest.mark.full
 def test_inside_shard_map_every_device_has_its_own_rows():
     """In a process of its own: the number of devices is set before JAX starts."""
     code = """

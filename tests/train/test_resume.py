@@ -68,7 +68,12 @@ def check_killed(folder, case, cache, expected, lives, most=None, **changes):
     return kills, runs
 
 
-@pytest.mark.parametrize("case", MOMENTS)
+SHORT = ("dropout", "corpus", "replicas")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in SHORT else pytest.param(case, marks=pytest.mark.full) for case in MOMENTS]
+)
 def test_killed_at_chosen_changes_of_files(tmp_path, never_killed, case):
     _, expected, cache = never_killed(case)
     lives = [({"torn": moment} if isinstance(moment, int) else {"dies": moment}, {}) for moment in MOMENTS[case]]

@@ -126,6 +126,7 @@ def test_no_valid_step_at_all(x64):
     assert all(jnp.all(leaf == 0) for leaf in jax.tree.leaves(jax.grad(loss, (0, 1))(params, inputs)))
 
 
+@pytest.mark.full
 def test_shard_map_splits_the_batch_with_one_all_reduce():
     """In a process of its own: the number of devices is set before the backend starts."""
     code = """

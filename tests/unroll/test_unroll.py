@@ -164,13 +164,13 @@ def test_nan_in_a_valid_input_shows(x64):
 
 
 def test_carry_and_outputs_have_the_dtype_of_the_parameters(x64):
-    for dtype in (jnp.bfloat16, jnp.float32, jnp.float64):
+    wider_and_narrower = ((jnp.bfloat16, jnp.float32), (jnp.float32, jnp.float64), (jnp.float64, jnp.bfloat16))
+    for dtype, other in wider_and_narrower:
         for cell in ALL:
             params, _ = made(cell, dtype=dtype)
-            for other in (jnp.bfloat16, jnp.float32, jnp.float64):
-                carry = jax.tree.map(lambda leaf, d=other: leaf.astype(d), cell.initial_carry(params, (2,)))
-                result = unroll(cell, params, jnp.ones((3, 2, 3), other), carry, lengths=jnp.array([3, 1]))
-                assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype(dtype)}
+            carry = jax.tree.map(lambda leaf, d=other: leaf.astype(d), cell.initial_carry(params, (2,)))
+            result = unroll(cell, params, jnp.ones((3, 2, 3), other), carry, lengths=jnp.array([3, 1]))
+            assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype(dtype)}
 
 
 def test_integer_inputs_are_taken_as_they_are():
