@@ -3,8 +3,9 @@
 Question: how well does each recurrent network name the class of a sentence from where it ends, trained from scratch?
 Source: Li, Roth 2002 (TREC); Kim 2014 and Zhou et al. 2015 for published scores; Schuster, Paliwal 1997.
 Command: python -m experiments.text_classification --workdir=runs/text_classification
-Expected: on generated questions, of which some differ in the order of the words alone, every network names the kind of
-    99 % and more. On TREC (--config=trec:full) a bidirectional LSTM reaches an accuracy of 89.5 or more.
+Expected: on generated questions, of which some differ in the order of the words alone, every network with a hidden
+    state names the kind of 99 % and more; Jordan, which remembers by its six outputs alone, of fewer. On TREC
+    (--config=trec:full) a bidirectional LSTM reaches an accuracy of 89.5 or more.
 Runtime: quick, under 2 minutes on 2 cores; trec:full, about half an hour, three seeds of every cell.
 
 Each network reads in both directions (--config.model.bidirectional=false: from the start alone), and a linear layer
@@ -102,7 +103,8 @@ def get_config(variant: str, preset: str) -> Config:
         model.dropout = 0.5
     task = task_options("classification", corpus=variant, encoding="characters" if variant == "names" else "words")
     cells = (QUICK if generated else ("lstm", "gru")) if quick else tuple(CELLS)
-    return Config(task, cell_options(), model, training, cells, seeds=1 if quick else 3)
+    options = cell_options(jordan={"feedback": "identity"})  # a softmax of the outputs would lose what is no class
+    return Config(task, options, model, training, cells, seeds=1 if quick else 3)
 
 
 def check(config: Config) -> None:
@@ -212,8 +214,9 @@ def claims_of(config: Config, summaries: dict[str, dict]) -> list[Claim]:
     if not as_published(config):
         return []
     if config.task.corpus == "questions":
-        worst = float(np.min(every(summaries.values(), "accuracy")))
-        text = "Every network names the kind of question (percent right, the worst)"
+        with_state = [summary for cell, summary in summaries.items() if cell != "jordan"]
+        worst = float(np.min(every(with_state, "accuracy")))
+        text = "Every network with a hidden state names the kind of question (percent right, the worst)"
         return [Claim(text, "the corpus: words and their order tell", ">= 99 %", worst, worst >= 99)]
     if "lstm" not in summaries:
         return []

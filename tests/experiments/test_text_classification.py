@@ -75,6 +75,9 @@ def test_claims_hold_or_not():
         for value in (good, bad):
             (claim,) = text_classification.claims_of(config, {cell: summary_of(value)})
             assert claim.holds == (value == good)
+    jordan = {"jordan": summary_of(50.0), "gru": summary_of(99.5)}
+    (claim,) = text_classification.claims_of(text_classification.get_config("questions", "quick"), jordan)
+    assert claim.holds  # it remembers by its outputs alone
     full.train.learning_rate = 1.0
     assert text_classification.claims_of(full, {"lstm": summary_of(95.0)}) == []
     assert text_classification.claims_of(small("lstm"), {"lstm": summary_of(100.0)}) == []
