@@ -215,9 +215,9 @@ def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[st
         words = words_of(line)
         if spec.flat and len(words) > config.model.longest:
             raise Unanswerable(f"{len(words)} words: {entry} reads at most {config.model.longest}")
-        known = set(codec.unknown(words))
-        unknown = tuple(word for word, symbol in zip(words, codec.symbols(words), strict=True) if symbol in known)
-        return Slots(words, codec.tag([words], apply)[0], unknown)
+        unknown = set(codec.unknown(words))
+        told = tuple(word for word, symbol in zip(words, codec.symbols(words), strict=True) if symbol in unknown)
+        return Slots(words, codec.tag([words], apply)[0], told)
 
     return answer
 

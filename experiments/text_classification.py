@@ -195,7 +195,7 @@ def predictor(config: Config, workdir: pathlib.Path, entry: str) -> Callable[[st
 
     def answer(line: str) -> Label:
         words = words_of(line)
-        return Label(codec.probabilities(words, apply), tuple(dict.fromkeys(codec.unknown(words))))
+        return Label(codec.probabilities(words, apply), codec.unknown(words))
 
     return answer
 

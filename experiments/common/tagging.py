@@ -95,9 +95,8 @@ def make_tagger(
     if spec.base == FFN:
         shared |= {"hidden_size": config.model.hidden_size, "output_size": task.output_size}
         if spec.flat:
-            return FlatFeedForward(
-                length=round_up(config.model.longest), **shared
-            )  # as lines to be answered are padded
+            length = round_up(config.model.longest)  # as lines to be answered are padded
+            return FlatFeedForward(length=length, **shared)
         return FeedForward(window=spec.window, **shared)
     model = LayersConfig(config.model.hidden_size, config.model.layers, spec.bidirectional, dropout)
     settings = dataclasses.replace(config, model=model)

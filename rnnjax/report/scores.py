@@ -1,6 +1,6 @@
 """Figures of scores: a point a model, or lines over something that is varied."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -34,9 +34,7 @@ def score_points(
             if values.size:
                 axes.plot([values.mean()] * 2, [row - 0.3, row + 0.3], color=color, linewidth=2.5)
                 axes.plot(values, np.full(values.size, row), "o", color=color, markersize=5, alpha=0.6)
-        drawn = _references(references or {})
-        for at, value in enumerate((references or {}).values()):
-            axes.axvline(value, color=FAINT, linestyle=_DASHES[at % len(_DASHES)], linewidth=1.2, zorder=1)
+        drawn = _references(references or {}, axes.axvline)
         axes.set_yticks(range(len(scores)), [score.label for score in scores], parse_math=False)
         axes.set(ylim=(len(scores) - 0.4, -0.6), xlabel=xlabel)
         axes.margins(x=0.05)
@@ -80,9 +78,7 @@ def score_lines(
                 spread = np.nan_to_num(np.asarray(deviation, float))
                 axes.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
             keys.append(Line2D([], [], color=color, linestyle=dashes, marker="o", markersize=4, label=label))
-        drawn = _references(references or {})
-        for at, value in enumerate((references or {}).values()):
-            axes.axhline(value, color=FAINT, linestyle=_DASHES[at % len(_DASHES)], linewidth=1.2, zorder=1)
+        drawn = _references(references or {}, axes.axhline)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         if "x" in log:
             axes.set_xscale("log")
@@ -99,10 +95,11 @@ _DASHES = ((0, (2, 2)), (0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 """Of references, each its own."""
 
 
-def _references(references: Mapping[str, float]) -> list[Line2D]:
-    """Entries of the legend."""
-    shared = {"color": FAINT, "linewidth": 1.2}
-    return [
-        Line2D([], [], linestyle=_DASHES[at % len(_DASHES)], label=f"{label} {value:g}", **shared)
-        for at, (label, value) in enumerate(references.items())
-    ]
+def _references(references: Mapping[str, float], line: Callable) -> list[Line2D]:
+    """Draws each by `line` of the axes, and returns the entries of the legend."""
+    entries = []
+    for at, (label, value) in enumerate(references.items()):
+        look = {"color": FAINT, "linestyle": _DASHES[at % len(_DASHES)], "linewidth": 1.2}
+        line(value, zorder=1, **look)
+        entries.append(Line2D([], [], label=f"{label} {value:g}", **look))
+    return entries

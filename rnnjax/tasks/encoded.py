@@ -47,11 +47,11 @@ class Codec:
             return TrigramHashing(self.trigrams).indices(self.symbols(words))
         return self.vocabulary.encode(self.symbols(words))
 
-    def unknown(self, words: Sequence[str]) -> list[str]:
-        """What is read as the unknown word, as it is read; with trigrams nothing is."""
+    def unknown(self, words: Sequence[str]) -> tuple[str, ...]:
+        """What is read as the unknown word, as it is read, each once; with trigrams nothing is."""
         if self.encoding == "trigrams":
-            return []
-        return [symbol for symbol in self.symbols(words) if symbol not in self.vocabulary]
+            return ()
+        return tuple(dict.fromkeys(symbol for symbol in self.symbols(words) if symbol not in self.vocabulary))
 
     def batch_of(self, lines: Sequence[Sequence[str]]) -> Batch:
         """The lines, of one word at least each, in one of few shapes, so that few programs are compiled."""
@@ -173,13 +173,13 @@ class EncodedTask(BucketedTask):
             return 0, 0
         return -1, max(given.shape[1] for inputs, _ in self.encoded.values() for given in inputs)
 
-    def predicted(self, split: str, batch_size: int, apply: Any, answers_of: Any) -> list[Any]:
-        """What `answers_of(outputs, lengths)` makes of `apply(batch) -> outputs` for every sentence of a split, in the
+    def predicted(self, split: str, batch_size: int, apply: Any, read_off: Any) -> list[Any]:
+        """What `read_off(outputs, lengths)` makes of `apply(batch) -> outputs` for every sentence of a split, in the
         order of the corpus."""
         plan = self.ordered(split, batch_size)
         found: list[Any] = [None] * len(self.sentences[split])
         for end, indices in plan:
             batch = self.pad(split, end, indices, batch_size)
-            for index, answer in zip(indices, answers_of(apply(batch), batch.lengths), strict=False):
+            for index, answer in zip(indices, read_off(apply(batch), batch.lengths), strict=False):
                 found[index] = answer
         return found

@@ -7,6 +7,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from changed_configs import changed
 from flax import nnx
 
 from experiments import language_model
@@ -222,10 +223,7 @@ def test_words_are_reported_in_perplexity():
     ],
 )
 def test_what_can_not_be_is_refused(change, message):
-    config = language_model.get_config("generated", "quick")
-    for name, value in change.items():
-        *groups, field = name.split(".")
-        setattr(getattr(config, groups[0]) if groups else config, field, value)
+    config = changed(language_model.get_config("generated", "quick"), change)
     with pytest.raises(UsageError) as caught:
         language_model.check(config)
     assert str(caught.value).startswith(message)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from changed_configs import changed
 
 from experiments import text_classification
 from experiments.common.pretrained import read_start
@@ -21,16 +22,6 @@ def small(*cells, variant="questions", **task):
     config.model.hidden_size = config.model.embedding_size = 4
     config.task = dataclasses.replace(config.task, **task)
     return dataclasses.replace(config, cells=cells)
-
-
-def changed(config, **change):
-    for name, value in change.items():
-        *groups, field = name.split(".")
-        group = config
-        for one in groups:
-            group = getattr(group, one)
-        setattr(group, field, value)
-    return config
 
 
 def test_a_model_is_what_the_config_says():
@@ -94,7 +85,7 @@ def test_claims_hold_or_not():
 )
 def test_what_can_not_be_is_named(change, message):
     with pytest.raises(UsageError, match=message):
-        text_classification.check(changed(small("gru"), **change))
+        text_classification.check(changed(small("gru"), change))
 
 
 def test_words_start_with_the_vectors_of_a_file(tmp_path, capsys):
