@@ -59,7 +59,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def claims_table(claims: Sequence[dict[str, Any]]) -> str:
     """The claims of a claims.json, [{claim, source, expected, measured, holds}], as a markdown table.
 
-    One that has `not_measured` too, a reason, was not tried, which is no verdict.
+    One that has `not_measured` too, a reason, was not tried, which is no verdict; `contested` says who has measured
+    otherwise.
     """
     rows = [
         [
@@ -67,15 +68,19 @@ def claims_table(claims: Sequence[dict[str, Any]]) -> str:
             claim.get("source"),
             claim.get("expected"),
             number(claim.get("measured")),
-            "holds" if claim["holds"] else _failure(claim),
+            _verdict(claim),
         ]
         for claim in claims
     ]
     return markdown_table(["claim", "source", "expected", "measured", "verdict"], rows)
 
 
-def _failure(claim: dict[str, Any]) -> str:
-    return f"not measured: {claim['not_measured']}" if claim.get("not_measured") else "**does not hold**"
+def _verdict(claim: dict[str, Any]) -> str:
+    if claim.get("not_measured"):
+        return f"not measured: {claim['not_measured']}"
+    if claim.get("contested"):
+        return f"contested, {'held' if claim['holds'] else 'not held'} here: {claim['contested']}"
+    return "holds" if claim["holds"] else "**does not hold**"
 
 
 def console_table(

@@ -1,11 +1,13 @@
 """Claims go to JSON with 6 digits; what is no number does not hold."""
 
+import dataclasses
 import json
 import math
 
 import pytest
 
 from experiments.common.claims import Claim, verdicts, worst, write_claims
+from rnnjax.report import claims_table
 
 CLAIM = Claim("it vanishes", "1994", "slope < 0", -1.23456789e-7, True)
 
@@ -50,3 +52,13 @@ def test_at_most_holds_up_to_its_target():
 def test_a_claim_is_a_value():
     with pytest.raises(AttributeError):
         CLAIM.holds = False
+
+
+def test_what_is_contested_is_counted_apart_and_says_who_has_measured_otherwise(tmp_path):
+    contested = dataclasses.replace(CLAIM, contested="2014 has the opposite")
+    write_claims(tmp_path / "claims.json", "x", [contested, CLAIM, dataclasses.replace(contested, holds=False)], 1.0)
+    claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert ["contested" in claim for claim in claims] == [True, False, True]
+    assert verdicts(claims) == "1 of 1 claims hold; of 2 contested, 1 held here"
+    table = claims_table(claims)
+    assert "contested, held here: 2014 has the opposite" in table and "contested, not held here: 2014" in table
