@@ -1,42 +1,31 @@
-"""dL/dcarry_t for every t, of any function that calls `unroll`, from one backward pass.
+"""Gradients over time, of any function that calls `unroll`, from one backward pass.
 
 Every unroll inside the function adds a zero e_t to its carry between `step` and `read`; dL/de_t is dL/dcarry_t. Each
 field's gradient is taken with the other fields of the same time held fixed: an LSTM whose loss reads only h_T has
-dL/dc_T = 0. The way there has two traces of the function:
-
-1. Discovery. The function is traced to a jaxpr under a handler that tags the carries of every unroll. The jaxpr then
-   says where each stands. Inside a scan, while, cond, vmap, shard_map or a custom rule one e would be shared by several
-   runs and its gradient silently summed over them, so those are refused by name.
-2. Differentiation, with the zeros as arguments.
-
-JAX reuses the trace of a function that was jitted before, where a handler would see nothing. A fresh value of XLA
-metadata around each trace is part of JAX's trace key, and so forces a new one.
+dL/dc_T = 0. How an unroll comes to its zeros stands in `rnnjax.probes.unrolls`.
 """
 
-import collections
 import functools
-import itertools
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
-from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import jaxprs_in_params
 
-from rnnjax.unroll import handlers
-from rnnjax.unroll.sequence import vary
-
-_TAG = "rnnjax.unroll"
-_RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
-_LOOPS = {"scan", "while"}
-_SCANS_BY_ITSELF = (
-    ". It scans by itself (flax.linen.RNN and flax.nnx.RNN do, or a jax.lax.scan of your own), where no carry can be "
-    "seen: run the cell with rnnjax.unroll instead. rnnjax.interop.linen.LinenCell and rnnjax.interop.nnx.NNXCell make "
-    "a Cell of one of Flax's; what flax.linen.RNN does with a Cell of rnnjax, rnnjax.interop.linen.RNN does too"
+from rnnjax.cell import parameter_dtype
+from rnnjax.probes.unrolls import (
+    Perturb,
+    by_unroll,
+    carries_before,
+    compiled,
+    discover,
+    floating,
+    fresh_trace,
+    is_floating,
+    with_floating,
+    zeros_like,
 )
-_fresh = itertools.count()
+from rnnjax.unroll import handlers
+from rnnjax.unroll.sequence import cast, zero_where_not
 
 
 def value_and_grad(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
@@ -45,7 +34,7 @@ def value_and_grad(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
     Returns a compiled function of (params, *args, **kwargs) that gives (value, gradients of params, carry gradients),
     where value is (loss, aux) with `has_aux`, and carry gradients are those of `carry_gradients`.
     """
-    return compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, of_params=True))
+    return compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, part="carries", of_params=True))
 
 
 def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
@@ -65,199 +54,83 @@ def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
     perturbation: inside scan, while, cond, vmap, lax.map, shard_map, a custom derivative rule, or a jitted function
     that is called twice with the same shapes.
     """
-    run = compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, of_params=False))
+    return _of_part(loss_fn, "carries", has_aux)
+
+
+def input_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
+    """dL/dx_t of the inputs of every `unroll` that `loss_fn` calls: what each layer hands to the one below.
+
+    loss_fn, the function that is returned, names and errors are those of `carry_gradients`. It gives {name of the
+    unroll: the inputs' gradient, leaves [T, *batch, features]}: 0 at pads, None for a leaf of whole numbers. Inputs
+    count in the dtype of the parameters, to which `unroll` brings them.
+    """
+    return _of_part(loss_fn, "inputs", has_aux)
+
+
+def _of_part(loss_fn, part, has_aux):
+    run = compiled(loss_fn, functools.partial(_differentiate, has_aux=has_aux, part=part, of_params=False))
     return functools.wraps(loss_fn)(lambda *args, **kwargs: run(*args, **kwargs)[2])
 
 
-def compiled(loss_fn: Callable, differentiate: Callable) -> Callable:
-    """`differentiate(loss, params, whole)` as a compiled function of the arguments of `loss_fn`.
-
-    params are the arrays of loss_fn's first argument; loss(params) is the loss_fn of these and of all other arguments;
-    whole(gradients) gives gradients of params the structure of the argument, with None for what is no array.
-    """
-
-    @functools.partial(jax.jit, static_argnums=(1, 3))
-    def run(params, static_params, rest, static_rest):
-        @functools.wraps(loss_fn)
-        def loss(params):
-            # Every trace makes its own objects: a Flax module may be changed only in the trace that it was made in.
-            args, kwargs = static_rest.join(rest)
-            return loss_fn(static_params.join(params), *args, **kwargs)
-
-        return differentiate(loss, params, static_params.join_arrays)
-
-    @functools.wraps(loss_fn)
-    def of_arguments(params, *args, **kwargs):
-        return run(*_Static.split(params), *_Static.split((args, kwargs)))
-
-    return of_arguments
-
-
-def _differentiate(loss: Callable, params: Any, whole: Callable, *, has_aux: bool, of_params: bool):
-    zeros = zeros_like(discover(functools.wraps(loss)(lambda: loss(params))))
+def _differentiate(loss: Callable, params: Any, whole: Callable, *, has_aux: bool, part: str, of_params: bool):
+    found = discover(functools.wraps(loss)(lambda: loss(params)))
+    zeros = zeros_like(found, part)
 
     def perturbed(zeros, params):
-        with _fresh_trace(), handlers.handling(Perturb(zeros)):
+        with fresh_trace(), handlers.handling(Perturb(zeros)):
             return loss(params)
 
     if of_params:
-        value, (of_carries, gradients) = jax.value_and_grad(perturbed, (0, 1), has_aux=has_aux)(zeros, params)
-        return value, whole(gradients), of_carries
-    value, of_carries = jax.value_and_grad(lambda zeros: perturbed(zeros, params), has_aux=has_aux)(zeros)
-    return value, None, of_carries
+        value, (of_part, gradients) = jax.value_and_grad(perturbed, (0, 1), has_aux=has_aux)(zeros, params)
+        return value, whole(gradients), by_unroll(found, of_part, part)
+    value, of_part = jax.value_and_grad(lambda zeros: perturbed(zeros, params), has_aux=has_aux)(zeros)
+    return value, None, by_unroll(found, of_part, part)
 
 
-def discover(function: Callable, *, through: Collection[str] = _RUNS_ONCE) -> dict[str, Any]:
-    """{name: carries as ShapeDtypeStructs [T, *batch, ...]} of every unroll that `function()` calls, in order.
+def weight_gradients_by_time(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
+    """dL/dW_t, the share of every step t in dL/dW, of every `unroll` that `loss_fn` calls.
 
-    Raises ValueError as `carry_gradients` does, and for an unroll inside one of `_RUNS_ONCE` that is not in `through`.
+    A step has a share through dL/dcarry_t and what it does with W, and one through dL/dy_t where its `read` uses W. The
+    sum over t is the gradient of the parameters as the steps use them: what `cell.prepare` made of them (the W_hh of an
+    orthogonal network and not the A_hh that it is computed from), shared with no other unroll, with no share of an
+    initial carry that is learned. One parameter takes T times the memory of its gradient.
+
+    loss_fn, the function that is returned and names are those of `carry_gradients`. It gives {name of the unroll: the
+    parameters, leaves [T, ...]}: 0 at t >= every length, None for a leaf that is not floating.
+
+    Raises ValueError as `carry_gradients` does, and for an unroll inside a jax.jit or jax.checkpoint of loss_fn.
     """
-    handler = _Discover()
-    with _fresh_trace(), handlers.handling(handler):
-        jaxpr = jax.make_jaxpr(function)()
-    if not handler.found:
-        scans = not _LOOPS.isdisjoint(_primitives(jaxpr.jaxpr))
-        raise ValueError(
-            f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
-            "gradient of" + (_SCANS_BY_ITSELF if scans else "")
-        )
-    _check_each_runs_once(jaxpr.jaxpr, handler.found, through)
-    for name, carry in handler.found.items():
-        for path, leaf in jax.tree_util.tree_leaves_with_path(carry):
-            if not jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise ValueError(
-                    f"the carry of unroll {name!r} holds {jax.tree_util.keystr(path)} of dtype {leaf.dtype}, which has "
-                    "no gradient: keep whole numbers among the inputs"
-                )
-    return handler.found
+
+    def differentiate(loss, params, whole):
+        del whole
+        found = discover(functools.wraps(loss)(lambda: loss(params)), through=())
+
+        def perturbed(zeros):
+            with handlers.handling(Perturb(zeros)) as seen:
+                value = loss(params)
+            return value[0] if has_aux else value, seen.steps
+
+        gradients, steps = jax.grad(perturbed, has_aux=True)(zeros_like(found, "carries", "outputs"))
+        d_carries, d_outputs = (by_unroll(found, gradients, part) for part in ("carries", "outputs"))
+        return {name: _shares(run, d_carries[name], d_outputs[name]) for name, run in steps.items()}
+
+    return compiled(loss_fn, differentiate)
 
 
-def zeros_like(found: dict[str, Any]) -> dict[str, Any]:
-    """The zeros of every unroll that `discover` has found."""
-    return jax.tree.map(lambda like: vary(jnp.zeros(like.shape, like.dtype), like), found)
+def _shares(steps: handlers.Steps, d_carries: Any, d_outputs: jax.Array) -> Any:
+    """dL/dparams of every step, leaves [T, ...], from dL/dcarry_t and dL/dy_t."""
+    cell, dtype = steps.cell, parameter_dtype(steps.params)
+    if steps.valid is not None:
+        d_outputs = zero_where_not(steps.valid, d_outputs)
 
+    def of_step(before, after, inputs, d_carry, d_output):
+        def step(moved):
+            params = with_floating(steps.params, moved)
+            z = cell.project(params, inputs)
+            return cast((cell.step(params, before, z), cell.read(params, after, z)), dtype)
 
-class _Numbered:
-    """Names in order of calling, made unique: lstm, lstm_1, lstm_2."""
+        _, pull = jax.vjp(step, floating(steps.params))
+        return pull((d_carry, d_output))[0]
 
-    def __init__(self):
-        self.found: dict[str, Any] = {}
-
-    def add(self, name: str, like: Any) -> str:
-        candidates = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
-        unique = next(candidate for candidate in candidates if candidate not in self.found)
-        self.found[unique] = like
-        return unique
-
-
-class _Discover(_Numbered):
-    """Notes every unroll and tags each leaf of its carries, so that the jaxpr shows where it runs."""
-
-    def perturbation(self, name, like):
-        self.add(name, like)
-
-    def carries(self, steps):
-        name = next(reversed(self.found))
-        leaves, structure = jax.tree.flatten(steps.carries)
-        tagged = [checkpoint_name(leaf, f"{_TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
-        return jax.tree.unflatten(structure, tagged)
-
-
-class Perturb(_Numbered):
-    """Hands every unroll its zeros."""
-
-    def __init__(self, zeros: dict[str, Any]):
-        super().__init__()
-        self.zeros = zeros
-
-    def perturbation(self, name, like):
-        return self.zeros[self.add(name, like)]
-
-    def carries(self, steps):
-        return steps.carries
-
-
-def _fresh_trace():
-    return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
-
-
-def _check_each_runs_once(jaxpr, found: dict[str, Any], through: Collection[str]) -> None:
-    """Raises ValueError unless every tag stands once, outside loops, branches and batching."""
-    seen = collections.Counter()
-    for inside, variable_shape, label in _tags(jaxpr, ()):
-        index, name = label.split(":", 2)[1:]
-        outer = [primitive for primitive in inside if primitive not in through]
-        if outer and outer[0] in _RUNS_ONCE:
-            raise ValueError(
-                f"unroll {name!r} runs inside a {outer[0]}, which its parameters and carries can't be taken out of. "
-                "Call it without a jax.jit or jax.checkpoint of its own: the whole is compiled, and unroll's chunk "
-                "saves memory as well"
-            )
-        if outer:
-            raise ValueError(
-                f"unroll {name!r} runs inside a {outer[0]}, where one perturbation would be shared by several runs "
-                f"and their gradients summed. Take the {outer[0]} out of the function, or put it around carry_gradients"
-            )
-        if variable_shape != jax.tree.leaves(found[name])[int(index)].shape:
-            raise ValueError(
-                f"unroll {name!r} runs inside a vmap, whose rows would share one perturbation and get their "
-                "gradients summed. Call it with the batch as a leading axis, or put the vmap around "
-                "carry_gradients"
-            )
-        seen[name, index] += 1
-        if seen[name, index] > 1:
-            raise ValueError(
-                f"unroll {name!r} is in a jitted function that is called more than once with the same shapes: JAX "
-                "traces it once, so that the calls would share one perturbation. Call the function without its own "
-                "jax.jit; carry_gradients compiles the whole"
-            )
-    missing = [name for name in found if (name, "0") not in seen]
-    if missing:
-        raise ValueError(
-            f"unroll {missing[0]!r} was traced but is not in the computation, so its gradient can't be followed: a "
-            "custom derivative rule or a function of your own that traces it may hide it"
-        )
-
-
-def _tags(jaxpr, inside: tuple[str, ...]):
-    """(primitives around it, shape, label) of every tag in a jaxpr."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "name" and equation.params["name"].startswith(f"{_TAG}:"):
-            yield inside, equation.outvars[0].aval.shape, equation.params["name"]
-        for inner in jaxprs_in_params(equation.params):
-            yield from _tags(inner, (*inside, equation.primitive.name))
-
-
-def _primitives(jaxpr):
-    """The name of every primitive in a jaxpr."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for inner in jaxprs_in_params(equation.params):
-            yield from _primitives(inner)
-
-
-class _Static(NamedTuple):
-    """The part of a pytree that is no array, hashable, with the structure of the whole. Types tell 1 from True."""
-
-    structure: Any
-    leaves: tuple
-
-    @staticmethod
-    def split(tree):
-        """(arrays, the rest), to be joined."""
-        leaves, structure = jax.tree.flatten(tree)
-        arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
-        return arrays, _Static(structure, tuple(None if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves))
-
-    def join(self, arrays):
-        """The tree with these arrays."""
-        pairs = zip(arrays, self.leaves, strict=True)
-        return jax.tree.unflatten(self.structure, [array if kept is None else kept[1] for array, kept in pairs])
-
-    def join_arrays(self, arrays):
-        """The tree with these arrays, and None for what is none."""
-        return jax.tree.unflatten(self.structure, arrays)
-
-
-def _is_array(leaf) -> bool:
-    return hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+    shares = iter(jax.vmap(of_step)(carries_before(steps), steps.carries, steps.inputs, d_carries, d_outputs))
+    return jax.tree.map(lambda leaf: next(shares) if is_floating(leaf) else None, steps.params)

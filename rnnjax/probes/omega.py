@@ -22,7 +22,16 @@ import jax
 import jax.numpy as jnp
 
 from rnnjax.cell import parameter_dtype
-from rnnjax.probes.gradients import Perturb, compiled, discover, zeros_like
+from rnnjax.probes.unrolls import (
+    Perturb,
+    by_unroll,
+    carries_before,
+    compiled,
+    discover,
+    floating,
+    with_floating,
+    zeros_like,
+)
 from rnnjax.unroll import handlers
 from rnnjax.unroll.blocks import crossings, fitting, over_blocks
 from rnnjax.unroll.sequence import cast, expand, time_of, vary
@@ -47,18 +56,20 @@ def value_and_grad_with_omega(loss_fn: Callable, *, has_aux: bool = False) -> Ca
 
 
 def _differentiate(loss: Callable, params: Any, whole: Callable, *, has_aux: bool):
-    zeros = zeros_like(discover(functools.wraps(loss)(lambda: loss(params)), through=()))
+    unrolls = discover(functools.wraps(loss)(lambda: loss(params)), through=())
+    zeros = zeros_like(unrolls, "carries")
 
     def perturbed(params, zeros):
-        with handlers.handling(_Record(zeros)) as seen:
+        with handlers.handling(Perturb(zeros)) as seen:
             value = loss(params)
         return value[0] if has_aux else value, (value, seen.steps)
 
     def prepared(params):
         _, (_, steps) = perturbed(params, zeros)
-        return {name: _floating(run.params) for name, run in steps.items()}
+        return {name: floating(run.params) for name, run in steps.items()}
 
     (_, (value, steps)), (gradients, of_carries) = jax.value_and_grad(perturbed, (0, 1), has_aux=True)(params, zeros)
+    of_carries = by_unroll(unrolls, of_carries, "carries")
     found = {name: _omega(run, of_carries[name]) for name, run in steps.items()}
     omega, transitions = (sum(each[i] for each in found.values()) for i in (0, 1))
     _, transpose = jax.vjp(prepared, params)
@@ -66,24 +77,11 @@ def _differentiate(loss: Callable, params: Any, whole: Callable, *, has_aux: boo
     return value, whole(gradients), (omega, transitions, whole(of_params))
 
 
-class _Record(Perturb):
-    """Keeps what every unroll has run."""
-
-    def __init__(self, zeros):
-        super().__init__(zeros)
-        self.steps: dict[str, handlers.Steps] = {}
-
-    def carries(self, steps):
-        self.steps[next(reversed(self.found))] = steps
-        return super().carries(steps)
-
-
 def _omega(steps: handlers.Steps, d_carries: Any):
     """(Omega of an unroll, its transitions, the gradient by the floating leaves of its parameters)."""
     unit, there = _unit(d_carries, jax.tree.leaves(steps.inputs)[0].ndim - 1)
-    before = jax.tree.map(lambda leaf: jnp.roll(leaf, -1 if steps.reverse else 1, 0), steps.carries)
-    sequences = (before, steps.inputs, unit, there & expand(_transitions(steps), there))
-    moved = _floating(steps.params)
+    sequences = (carries_before(steps), steps.inputs, unit, there & expand(_transitions(steps), there))
+    moved = floating(steps.params)
     wide = [leaf.astype(_wide(leaf)) for leaf in moved]
 
     def of_block(found, block):
@@ -99,7 +97,7 @@ def _omega(steps: handlers.Steps, d_carries: Any):
 
 def _sum(steps, moved, before, inputs, unit, counts):
     """Omega over a block of steps, as a function of the floating parameters."""
-    params = _with_floating(steps.params, moved)
+    params = with_floating(steps.params, moved)
     zs = steps.cell.project(params, inputs)
 
     def step(before):
@@ -153,14 +151,3 @@ def _norm(leaves: list[jax.Array], lead: int) -> jax.Array:
 
 def _wide(leaf: jax.Array) -> jnp.dtype:
     return jnp.promote_types(leaf.dtype, jnp.float32)
-
-
-def _floating(tree: Any) -> list[jax.Array]:
-    """The floating leaves."""
-    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-
-def _with_floating(tree: Any, floating: list[jax.Array]) -> Any:
-    """The tree with these as its floating leaves."""
-    others = iter(floating)
-    return jax.tree.map(lambda leaf: next(others) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)

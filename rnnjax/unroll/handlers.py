@@ -1,9 +1,8 @@
 """How a probe reaches the carries of every `unroll` inside a function, with no change to that function.
 
-A handler is put around a call, as in effect-handler libraries, and `unroll` asks the innermost one twice:
-`perturbation` before its scan, for zeros to add to the carry after each step, and `carries` after it, to show what
-was run and what came out. Without a handler nothing is asked, traced or paid. The handlers stand in
-`rnnjax.probes.gradients` and `rnnjax.probes.omega`.
+A handler is put around a call, as in effect-handler libraries, and `unroll` asks the innermost one twice: `before`
+its scan, for zeros to add to the carry after each step, and `after` it, to show what was run and what came out. Without
+a handler nothing is asked, traced or paid. The handlers stand in `rnnjax.probes.gradients`.
 """
 
 import contextlib
@@ -24,12 +23,14 @@ class Steps:
     params: what `cell.prepare` made of the parameters.
     inputs: leaves [T, *batch, ...] in the dtype of the parameters, pads filled with real steps.
     valid: [T, *batch], set at the steps that are no pads; None where all are.
+    first: the carry before the step that is read first, fields [*batch, ...].
     carries: the one after each step, fields [T, *batch, ...].
     """
 
     params: Params
     inputs: Any
     valid: jax.Array | None
+    first: Carry
     carries: Carry
     cell: Cell = dataclasses.field(metadata={"static": True})
     reverse: bool = dataclasses.field(metadata={"static": True})
@@ -39,14 +40,15 @@ class Steps:
 class Handler(Protocol):
     """What `unroll` asks."""
 
-    def perturbation(self, name: str, like: Any) -> Any | None:
-        """Zeros to add to the carry after every step, typed as `like` ([T, *batch, ...] for each field), or None.
+    def before(self, name: str, like: Carry, inputs: Any) -> tuple[Any, Carry | None]:
+        """(the inputs, to which zeros may have been added; zeros to add to the carry after every step, or None).
 
-        Their gradient is dL/dcarry_t. They have to be zeros: a backward of a cell's own leaves the sum out.
+        like: the types of the carries, [T, *batch, ...] for each field. The gradient of the zeros is dL/dx_t and
+        dL/dcarry_t. They have to be zeros: a backward of a cell's own leaves the sum out.
         """
 
-    def carries(self, steps: Steps) -> Carry:
-        """The carries of the unroll that asked last, to be returned as they are or tagged."""
+    def after(self, steps: Steps, outputs: jax.Array) -> tuple[Carry, jax.Array]:
+        """The carries and outputs of the unroll that asked last, as they are, tagged, or with zeros added."""
 
 
 _handler: contextvars.ContextVar[Handler | None] = contextvars.ContextVar("rnnjax_handler", default=None)

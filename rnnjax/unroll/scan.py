@@ -78,7 +78,8 @@ def unroll(
     perturbation = None
     if handler is not None:
         like = jax.tree.map(lambda leaf: jax.typeof(jnp.broadcast_to(leaf, (time, *leaf.shape))), carry)
-        perturbation = handler.perturbation(name or getattr(cell, "label", type(cell).__name__.lower()), like)
+        name = name or getattr(cell, "label", type(cell).__name__.lower())
+        inputs, perturbation = handler.before(name, like, inputs)
     own = method == "auto" and getattr(cell, "brings_backward", False) and _all_floating(params)
     run = functools.partial(_run, cell, scan_with_own_backward if own else scan_carries, params, reverse)
     if chunk is not None:
@@ -90,7 +91,8 @@ def unroll(
         sequences = (crossings(valid, time, reverse), sequences)
     final, (outputs, carries) = run(carry, sequences)
     if handler is not None:
-        carries = handler.carries(handlers.Steps(params, inputs, valid, carries, cell, reverse, truncate))
+        steps = handlers.Steps(params, inputs, valid, carry, carries, cell, reverse, truncate)
+        carries, outputs = handler.after(steps, outputs)
     return Unrolled(outputs, final, carries)
 
 

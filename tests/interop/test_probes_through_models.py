@@ -104,7 +104,7 @@ def test_every_layer_of_a_linen_model_has_its_name():
 
     inputs = jnp.ones((T, B, X))
     variables = jax.eval_shape(Model().init, jax.random.key(0), inputs)
-    names = probes.gradients.discover(lambda: Model().apply(jax.tree.map(jnp.ones_like, variables), inputs))
+    names = probes.unrolls.discover(lambda: Model().apply(jax.tree.map(jnp.ones_like, variables), inputs))
     assert list(names) == ["RNN_0", "deep/layer_0/forward", "deep/layer_0/backward", "deep/layer_1"]
 
 
@@ -154,7 +154,7 @@ def test_beside_an_unroll_a_foreign_scan_may_stand():
     def loss(params, inputs):
         return scanned_by_linen(draw(LinenCell(GRU, X))[0], inputs) + unroll(CELL, params, inputs).outputs.sum()
 
-    assert list(probes.gradients.discover(lambda: loss(params, inputs))) == ["lstm"]
+    assert list(probes.unrolls.discover(lambda: loss(params, inputs))) == ["lstm"]
 
 
 @pytest.mark.parametrize("cell, loss", [(LinenCell(GRU, X), scanned_by_linen), (NNXCell(NNX_GRU), scanned_by_nnx)])

@@ -19,7 +19,7 @@ from rnnjax.layers import (
     is_random,
     run,
 )
-from rnnjax.probes.gradients import discover
+from rnnjax.probes.unrolls import discover
 from rnnjax.testing import TOLERANCE, assert_close, count_compilations, fill_pads, random_like
 
 KEY = jax.random.key(7)

@@ -14,7 +14,7 @@ from rnnjax.cells import CELLS, GRU, Elman, Jordan
 from rnnjax.layers import InputDropout, LearnedCarry, RecurrentDropout, Zoneout, run
 from rnnjax.nn import SequenceModel
 from rnnjax.nn.models import last_valid
-from rnnjax.probes.gradients import discover
+from rnnjax.probes.unrolls import discover
 from rnnjax.tasks import Adding, Copying
 from rnnjax.testing import TOLERANCE, assert_close, fill_pads, random_like
 from rnnjax.train.config import TrainConfig

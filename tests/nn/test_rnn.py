@@ -10,7 +10,7 @@ from rnnjax import layers, unroll
 from rnnjax.cells import CELLS, GRU, LSTM, Elman, Jordan, TeacherForced
 from rnnjax.layers import InputDropout, LearnedCarry, RecurrentDropout, Zoneout, run
 from rnnjax.nn import RNN, Bidirectional, Stack
-from rnnjax.probes.gradients import discover
+from rnnjax.probes.unrolls import discover
 from rnnjax.testing import assert_close
 
 INPUTS = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)

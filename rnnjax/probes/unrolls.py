@@ -1,0 +1,309 @@
+"""The unrolls inside a function: which there are, what they have run, and zeros whose gradient is asked for.
+
+A probe has two traces of the function:
+
+1. Discovery. The function is traced to a jaxpr under a handler that tags the carries of every unroll. The jaxpr then
+   says where each stands. Inside a scan, while, cond, vmap, shard_map or a custom rule one zero would be shared by
+   several runs and its gradient silently summed over them, so those are refused by name.
+2. The measurement, with the zeros as arguments.
+
+JAX reuses the trace of a function that was jitted before, where a handler would see nothing. A fresh value of XLA
+metadata around each trace is part of JAX's trace key, and so forces a new one.
+"""
+
+import collections
+import functools
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import jaxprs_in_params
+
+from rnnjax.cell import Carry
+from rnnjax.unroll import handlers
+from rnnjax.unroll.sequence import vary
+
+_TAG = "rnnjax.unroll"
+_RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
+_LOOPS = {"scan", "while"}
+_SCANS_BY_ITSELF = (
+    ". It scans by itself (flax.linen.RNN and flax.nnx.RNN do, or a jax.lax.scan of your own), where no carry can be "
+    "seen: run the cell with rnnjax.unroll instead. rnnjax.interop.linen.LinenCell and rnnjax.interop.nnx.NNXCell make "
+    "a Cell of one of Flax's; what flax.linen.RNN does with a Cell of rnnjax, rnnjax.interop.linen.RNN does too"
+)
+_fresh = itertools.count()
+
+
+class Seen(NamedTuple):
+    """Types of what an unroll has: carries, fields [T, *batch, ...]; inputs, leaves [T, *batch, ...]; outputs."""
+
+    carries: Carry
+    inputs: Any
+    outputs: Any
+
+
+def compiled(loss_fn: Callable, differentiate: Callable) -> Callable:
+    """`differentiate(loss, params, whole)` as a compiled function of the arguments of `loss_fn`.
+
+    params are the arrays of loss_fn's first argument; loss(params) is the loss_fn of these and of all other arguments;
+    whole(gradients) gives gradients of params the structure of the argument, with None for what is no array.
+    """
+
+    @functools.partial(jax.jit, static_argnums=(1, 3))
+    def run(params, static_params, rest, static_rest):
+        @functools.wraps(loss_fn)
+        def loss(params):
+            # Every trace makes its own objects: a Flax module may be changed only in the trace that it was made in.
+            args, kwargs = static_rest.join(rest)
+            return loss_fn(static_params.join(params), *args, **kwargs)
+
+        return differentiate(loss, params, static_params.join_arrays)
+
+    @functools.wraps(loss_fn)
+    def of_arguments(params, *args, **kwargs):
+        return run(*_Static.split(params), *_Static.split((args, kwargs)))
+
+    return of_arguments
+
+
+def discover(function: Callable, *, through: Collection[str] = _RUNS_ONCE) -> dict[str, Seen]:
+    """{name: what it has seen} of every unroll that `function()` calls, in order.
+
+    Raises ValueError as `carry_gradients` does, and for an unroll inside one of `_RUNS_ONCE` that is not in `through`.
+    """
+    handler = _Discover()
+    with fresh_trace(), handlers.handling(handler):
+        jaxpr = jax.make_jaxpr(function)()
+    if not handler.found:
+        scans = not _LOOPS.isdisjoint(_primitives(jaxpr.jaxpr))
+        raise ValueError(
+            f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
+            "gradient of" + (_SCANS_BY_ITSELF if scans else "")
+        )
+    _check_each_runs_once(jaxpr.jaxpr, handler.found, through)
+    for name, seen in handler.found.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(seen.carries):
+            if not is_floating(leaf):
+                raise ValueError(
+                    f"the carry of unroll {name!r} holds {jax.tree_util.keystr(path)} of dtype {leaf.dtype}, which has "
+                    "no gradient: keep whole numbers among the inputs"
+                )
+    return handler.found
+
+
+def zeros_like(found: dict[str, Seen], *parts: str) -> dict[str, dict[str, list]]:
+    """{name: {part: zeros}} of every unroll that `discover` has found, leaf by leaf, None for what has no gradient."""
+
+    def zeros(like):
+        return vary(jnp.zeros(like.shape, like.dtype), like) if is_floating(like) else None
+
+    return {
+        name: {part: list(map(zeros, jax.tree.leaves(getattr(seen, part)))) for part in parts}
+        for name, seen in found.items()
+    }
+
+
+def by_unroll(found: dict[str, Seen], gradients: dict[str, dict[str, list]], part: str) -> dict[str, Any]:
+    """{name: gradients of the part} of what `zeros_like` has the leaves of, in the structure of the part."""
+    return {
+        name: jax.tree.unflatten(jax.tree.structure(getattr(seen, part)), gradients[name][part])
+        for name, seen in found.items()
+    }
+
+
+class _Numbered:
+    """Names in order of calling, made unique: lstm, lstm_1, lstm_2."""
+
+    def __init__(self):
+        self.names: list[str] = []
+
+    def add(self, name: str) -> str:
+        candidates = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+        self.names.append(next(candidate for candidate in candidates if candidate not in self.names))
+        return self.names[-1]
+
+
+class _Discover(_Numbered):
+    """Notes every unroll and tags each leaf of its carries, so that the jaxpr shows where it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: dict[str, Seen] = {}
+
+    def before(self, name, like, inputs):
+        self.found[self.add(name)] = Seen(like, jax.tree.map(jax.typeof, inputs), None)
+        return inputs, None
+
+    def after(self, steps, outputs):
+        name = self.names[-1]
+        self.found[name] = self.found[name]._replace(outputs=jax.typeof(outputs))
+        leaves, structure = jax.tree.flatten(steps.carries)
+        tagged = [checkpoint_name(leaf, f"{_TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, tagged), outputs
+
+
+class Perturb(_Numbered):
+    """Hands every unroll its zeros, as `zeros_like` makes them, and keeps what it has run in `steps`."""
+
+    def __init__(self, zeros: dict[str, dict[str, list]]):
+        super().__init__()
+        self.zeros = zeros
+        self.steps: dict[str, handlers.Steps] = {}
+
+    def before(self, name, like, inputs):
+        zeros = self.zeros[self.add(name)]
+        inputs = _plus(inputs, zeros["inputs"]) if "inputs" in zeros else inputs
+        return inputs, jax.tree.unflatten(jax.tree.structure(like), zeros["carries"]) if "carries" in zeros else None
+
+    def after(self, steps, outputs):
+        self.steps[self.names[-1]] = steps
+        zeros = self.zeros[self.names[-1]]
+        return steps.carries, _plus(outputs, zeros["outputs"]) if "outputs" in zeros else outputs
+
+
+def _plus(tree, zeros):
+    """The tree with zeros added to its leaves, where there are any."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, [a if b is None else a + b for a, b in zip(leaves, zeros, strict=True)])
+
+
+def fresh_trace():
+    return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
+
+
+def _check_each_runs_once(jaxpr, found: dict[str, Seen], through: Collection[str]) -> None:
+    """Raises ValueError unless every tag stands once, outside loops, branches and batching."""
+    seen = collections.Counter()
+    for inside, variable_shape, label in _tags(jaxpr, ()):
+        index, name = label.split(":", 2)[1:]
+        outer = [primitive for primitive in inside if primitive not in through]
+        if outer and outer[0] in _RUNS_ONCE:
+            raise ValueError(
+                f"unroll {name!r} runs inside a {outer[0]}, which its parameters and carries can't be taken out of. "
+                "Call it without a jax.jit or jax.checkpoint of its own: the whole is compiled, and unroll's chunk "
+                "saves memory as well"
+            )
+        if outer:
+            raise ValueError(
+                f"unroll {name!r} runs inside a {outer[0]}, where one perturbation would be shared by several runs "
+                f"and their gradients summed. Take the {outer[0]} out of the function, or put it around carry_gradients"
+            )
+        if variable_shape != jax.tree.leaves(found[name].carries)[int(index)].shape:
+            raise ValueError(
+                f"unroll {name!r} runs inside a vmap, whose rows would share one perturbation and get their "
+                "gradients summed. Call it with the batch as a leading axis, or put the vmap around "
+                "carry_gradients"
+            )
+        seen[name, index] += 1
+        if seen[name, index] > 1:
+            raise ValueError(
+                f"unroll {name!r} is in a jitted function that is called more than once with the same shapes: JAX "
+                "traces it once, so that the calls would share one perturbation. Call the function without its own "
+                "jax.jit; carry_gradients compiles the whole"
+            )
+    missing = [name for name in found if (name, "0") not in seen]
+    if missing:
+        raise ValueError(
+            f"unroll {missing[0]!r} was traced but is not in the computation, so its gradient can't be followed: a "
+            "custom derivative rule or a function of your own that traces it may hide it"
+        )
+
+
+def _tags(jaxpr, inside: tuple[str, ...]):
+    """(primitives around it, shape, label) of every tag in a jaxpr."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "name" and equation.params["name"].startswith(f"{_TAG}:"):
+            yield inside, equation.outvars[0].aval.shape, equation.params["name"]
+        for inner in jaxprs_in_params(equation.params):
+            yield from _tags(inner, (*inside, equation.primitive.name))
+
+
+def _primitives(jaxpr):
+    """The name of every primitive in a jaxpr."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jaxprs_in_params(equation.params):
+            yield from _primitives(inner)
+
+
+class _Static(NamedTuple):
+    """The part of a pytree that is no array, hashable, with the structure of the whole. Types tell 1 from True."""
+
+    structure: Any
+    leaves: tuple
+
+    @staticmethod
+    def split(tree):
+        """(arrays, the rest), to be joined."""
+        leaves, structure = jax.tree.flatten(tree)
+        arrays = [leaf if _is_array(leaf) else None for leaf in leaves]
+        return arrays, _Static(structure, tuple(None if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves))
+
+    def join(self, arrays):
+        """The tree with these arrays."""
+        pairs = zip(arrays, self.leaves, strict=True)
+        return jax.tree.unflatten(self.structure, [array if kept is None else kept[1] for array, kept in pairs])
+
+    def join_arrays(self, arrays):
+        """The tree with these arrays, and None for what is none."""
+        return jax.tree.unflatten(self.structure, arrays)
+
+
+def _is_array(leaf) -> bool:
+    return hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+
+
+def recorded(function: Callable) -> Callable:
+    """What every `unroll` that `function` calls has run.
+
+    function: (params, *args, **kwargs) -> anything, as `carry_gradients` takes a loss.
+
+    Returns a compiled function of the same arguments that gives {name of the unroll: `rnnjax.unroll.handlers.Steps`},
+    which `unroll_jacobians`, `unroll_spectra` and `gate_statistics` read.
+
+    Raises ValueError as `carry_gradients` does, and for an unroll inside a jax.jit or jax.checkpoint of the function.
+    """
+
+    def measure(function, params, whole):
+        del whole
+        found = discover(functools.wraps(function)(lambda: function(params)), through=())
+        with handlers.handling(Perturb(zeros_like(found))) as seen:
+            function(params)
+        return seen.steps
+
+    return compiled(function, measure)
+
+
+def carries_before(steps: handlers.Steps) -> Carry:
+    """The carry before every step, fields [T, *batch, ...], beside the inputs that the step reads."""
+
+    def of(first, after):
+        first = first[None].astype(after.dtype)
+        return jnp.concatenate([after[1:], first] if steps.reverse else [first, after[:-1]])[: after.shape[0]]
+
+    return jax.tree.map(of, steps.first, steps.carries)
+
+
+def valid_mask(steps: handlers.Steps) -> jax.Array:
+    """[T, *batch], set at the steps that are no pads."""
+    return jnp.ones(jax.tree.leaves(steps.inputs)[0].shape[:-1], bool) if steps.valid is None else steps.valid
+
+
+def is_floating(leaf: Any) -> bool:
+    """Whether an array, or the type of one, has a gradient."""
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def floating(tree: Any) -> list[jax.Array]:
+    """The floating leaves."""
+    return [leaf for leaf in jax.tree.leaves(tree) if is_floating(leaf)]
+
+
+def with_floating(tree: Any, leaves: list[jax.Array]) -> Any:
+    """The tree with these as its floating leaves."""
+    others = iter(leaves)
+    return jax.tree.map(lambda leaf: next(others) if is_floating(leaf) else leaf, tree)
