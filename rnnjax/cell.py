@@ -54,13 +54,15 @@ Rules that the engine, the probes and the trainer rely on:
   `transposed` is params with every matrix transposed once, outside the loop; d_pre is what of a step `collect` needs,
   mostly dL/d what the nonlinearities are applied to; d_params holds the parameters that `step` uses. A cell without
   them is differentiated by JAX.
+- `gates(params, carry, z)` names what in a step is bounded, for whoever looks at how open it stands: an LSTM's i, f, g
+  and o. A cell that leaves it out is looked through for sigmoids and tanhs.
 - `readout` is True where the output is already a prediction (a Jordan network's y), so that a model adds no head.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +71,14 @@ Params = Any
 """A dict of arrays, constant in time."""
 Carry = Any
 """A NamedTuple of arrays [*batch, features], fields named as in the equations."""
+
+
+class Gate(NamedTuple):
+    """values [*batch, F] of a gate or of another bounded part of a step, between `low` and `high`."""
+
+    values: jax.Array
+    low: float
+    high: float
 
 
 class Cell:
@@ -115,6 +125,11 @@ class Cell:
         del params, z
         return jax.tree.leaves(carry)[0]
 
+    def gates(self, params: Params, carry: Carry, z: Any) -> dict[str, Gate] | None:
+        """{name as in the equations: Gate} of the step from this carry; None where the cell names none."""
+        del params, carry, z
+        return None
+
     @property
     def label(self) -> str:
         """What probes call an unroll of the cell: its class, in lower case."""
@@ -156,6 +171,15 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "identity": lambda x: x,
     "softmax": jax.nn.softmax,
 }
+
+
+BOUNDS: dict[str, tuple[float, float]] = {"tanh": (-1.0, 1.0), "sigmoid": (0.0, 1.0), "softmax": (0.0, 1.0)}
+"""The lowest and the highest value of those activations that are bounded."""
+
+
+def activated(name: str, values: jax.Array, activation: str) -> dict[str, Gate]:
+    """{name: Gate} of what an activation gave; nothing where it is not bounded."""
+    return {name: Gate(values, *BOUNDS[activation])} if activation in BOUNDS else {}
 
 
 SLOPES: dict[str, Callable[[jax.Array], jax.Array]] = {

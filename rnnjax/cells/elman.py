@@ -10,6 +10,7 @@ from rnnjax.cell import (
     ACTIVATIONS,
     SLOPES,
     Cell,
+    activated,
     add_bias,
     check_choice,
     check_sizes,
@@ -108,6 +109,9 @@ class Elman(Cell):
         if self.activation == "modrelu":
             return ElmanCarry(h=modrelu(z + dot(carry.h, params["W_hh"]), params["b"]))
         return ElmanCarry(h=ACTIVATIONS[self.activation](z + dot(carry.h, params["W_hh"])))
+
+    def gates(self, params, carry, z):
+        return activated("h", self.step(params, carry, z).h, self.activation)
 
     def step_and_keep(self, params, carry, z):
         return self.step(params, carry, z), None

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from rnnjax.cell import (
     Cell,
+    Gate,
     add_bias,
     check_choice,
     check_chrono,
@@ -89,7 +90,7 @@ class GRU(Cell):
 
     @property
     def brings_backward(self):
-        return self.reset != "none" and self.update_gate and super().brings_backward
+        return self._has_both and super().brings_backward
 
     def init(self, key, dtype=jnp.float32):
         input_key, recurrent_key = jax.random.split(key)
@@ -116,22 +117,36 @@ class GRU(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b"])
 
     def step(self, params, carry, z):
-        if self.reset == "none" or not self.update_gate:
-            return GRUCarry(h=self._with_one_gate(params, carry.h, z))
-        return self.step_and_keep(params, carry, z)[0]
+        if self._has_both:
+            return self.step_and_keep(params, carry, z)[0]
+        gate, n = self._with_one_gate(params, carry.h, z)
+        return GRUCarry(h=gate * carry.h + (1 - gate) * n if self.update_gate else n)
+
+    def gates(self, params, carry, z):
+        if self._has_both:
+            r, u, n, _ = self.step_and_keep(params, carry, z)[1]
+            opened = {"r": r, "u": u}
+        else:
+            gate, n = self._with_one_gate(params, carry.h, z)
+            opened = {"u" if self.update_gate else "r": gate}
+        return {name: Gate(gate, 0.0, 1.0) for name, gate in opened.items()} | {"n": Gate(n, -1.0, 1.0)}
+
+    @property
+    def _has_both(self):
+        return self.reset != "none" and self.update_gate
 
     def _with_one_gate(self, params, h, z):
-        """h_t with r or u alone; its block stands before n's."""
+        """(r or u, n), whichever of the gates there is; its block stands before n's."""
         z_gate, z_n = jnp.split(z, 2, axis=-1)
         if self.reset == "before":
             W_r, W_n = params["W_hh"][:, : self.hidden_size], params["W_hh"][:, self.hidden_size :]
             r = sigmoid(z_gate + dot(h, W_r))
-            return jnp.tanh(z_n + dot((r * h).astype(h.dtype), W_n))
+            return r, jnp.tanh(z_n + dot((r * h).astype(h.dtype), W_n))
         into_gate, into_n = jnp.split(dot(h, params["W_hh"]), 2, axis=-1)
         gate = sigmoid(z_gate + into_gate)
         if self.reset == "after":
-            return jnp.tanh(z_n + gate * add_bias(into_n, params["b_hn"]))
-        return gate * h + (1 - gate) * jnp.tanh(z_n + into_n)
+            return gate, jnp.tanh(z_n + gate * add_bias(into_n, params["b_hn"]))
+        return gate, jnp.tanh(z_n + into_n)
 
     def step_and_keep(self, params, carry, z):
         h, hidden = carry.h, self.hidden_size

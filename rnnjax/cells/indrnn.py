@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import ACTIVATIONS, Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, scale
+from rnnjax.cell import ACTIVATIONS, Cell, activated, add_bias, check_choice, check_sizes, dot, parameter_dtype, scale
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -62,3 +62,6 @@ class IndRNN(Cell):
 
     def step(self, params, carry, z):
         return IndRNNCarry(h=ACTIVATIONS[self.activation](z + scale(carry.h, params["u"])))
+
+    def gates(self, params, carry, z):
+        return activated("h", self.step(params, carry, z).h, self.activation)

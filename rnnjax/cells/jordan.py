@@ -10,6 +10,7 @@ from rnnjax.cell import (
     ACTIVATIONS,
     SLOPES,
     Cell,
+    activated,
     add_bias,
     check_choice,
     check_sizes,
@@ -100,6 +101,11 @@ class Jordan(Cell):
     def step_and_keep(self, params, carry, z):
         fed, h = _hidden(self, params, carry, z)
         return JordanCarry(y=add_bias(dot(h, params["W_hy"]), params["b_y"])), (fed, h)
+
+    def gates(self, params, carry, z):
+        fed, h = _hidden(self, params, carry, z)
+        shown = {} if fed is None else activated("y", fed, self.feedback)
+        return activated("h", h, self.activation) | shown
 
     def linearize(self, params, carries_before, carries, kept):
         return kept

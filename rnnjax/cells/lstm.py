@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from rnnjax.cell import (
     Cell,
+    Gate,
+    activated,
     add_bias,
     check_choice,
     check_chrono,
@@ -120,7 +122,7 @@ class LSTM(Cell):
         return tuple(name for name, is_there in there.items() if is_there)
 
     @functools.cached_property
-    def gates(self) -> tuple[str, ...]:
+    def gate_names(self) -> tuple[str, ...]:
         """The blocks without g."""
         return tuple(name for name in self.blocks if name != "g")
 
@@ -163,7 +165,7 @@ class LSTM(Cell):
         zeros = jnp.zeros((*batch_shape, self.hidden_size), dtype)
         h = jnp.zeros((*batch_shape, self.output_size), dtype)
         if self.gate_recurrence:
-            return carry_with(*self.gates)(h, zeros, *[zeros for _ in self.gates])
+            return carry_with(*self.gate_names)(h, zeros, *[zeros for _ in self.gate_names])
         return LSTMCarry(h=h, c=zeros)
 
     def project(self, params, inputs):
@@ -176,12 +178,21 @@ class LSTM(Cell):
         if self.standard:
             return self.step_and_keep(params, carry, z)[0]
         h, c, gates = variant_step(self, params, carry, z)
-        return type(carry)(h, c, *[gates[name] for name in self.gates if self.gate_recurrence])
+        return type(carry)(h, c, *[gates[name] for name in self.gate_names if self.gate_recurrence])
 
     def step_and_keep(self, params, carry, z):
         i, f, g, o = gates = _gates(z + dot(carry.h, params["W_hh"]))
         c = f * carry.c + i * g
         return LSTMCarry(h=o * jnp.tanh(c), c=c), gates
+
+    def gates(self, params, carry, z):
+        if self.standard:
+            opened = dict(zip(self.blocks, self.step_and_keep(params, carry, z)[1], strict=True))
+        else:
+            opened = variant_step(self, params, carry, z)[2]
+        return {name: Gate(opened[name], 0.0, 1.0) for name in self.gate_names} | activated(
+            "g", opened["g"], self.input_activation
+        )
 
     def linearize(self, params, carries_before, carries, kept):
         i, f, g, o = kept

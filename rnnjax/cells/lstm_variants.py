@@ -32,8 +32,8 @@ def check_options(cell: Cell) -> None:
 
 def variant_params(cell: Cell, projection_key: jax.Array, gates_key: jax.Array, dtype) -> dict[str, jax.Array]:
     """The parameters that the options add: peepholes at 0, scales at 1, shifts at 0, W_hr and W_gates drawn."""
-    hidden, count = cell.hidden_size, len(cell.gates)
-    params = {f"p_{gate}": jnp.zeros(hidden, dtype) for gate in cell.gates if cell.peepholes}
+    hidden, count = cell.hidden_size, len(cell.gate_names)
+    params = {f"p_{gate}": jnp.zeros(hidden, dtype) for gate in cell.gate_names if cell.peepholes}
     if cell.gate_recurrence:
         rows = [
             draw(cell.recurrent_init, key, (hidden, hidden), gates=count, gain=cell.gain, dtype=dtype)
@@ -56,14 +56,14 @@ def carry_with(*gates: str) -> type:
 
 
 def variant_step(cell: Cell, params, carry, z) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-    """(h, c, gates by name) after one step, whatever the options."""
+    """(h, c, {gates and g by name}) after one step, whatever the options."""
     recurrent = dot(carry.h, params["W_hh"])
     if cell.layer_norm:
         recurrent = scale(normalize(recurrent), params["scale_hh"])
     before = dict(zip(cell.blocks, jnp.split(z + recurrent, len(cell.blocks), axis=-1), strict=True))
     if cell.gate_recurrence:
-        last = dot(jnp.concatenate([getattr(carry, gate) for gate in cell.gates], axis=-1), params["W_gates"])
-        for gate, fed_back in zip(cell.gates, jnp.split(last, len(cell.gates), axis=-1), strict=True):
+        last = dot(jnp.concatenate([getattr(carry, gate) for gate in cell.gate_names], axis=-1), params["W_gates"])
+        for gate, fed_back in zip(cell.gate_names, jnp.split(last, len(cell.gate_names), axis=-1), strict=True):
             before[gate] = before[gate] + fed_back
 
     def opened(gate, c):
@@ -74,10 +74,11 @@ def variant_step(cell: Cell, params, carry, z) -> tuple[jax.Array, jax.Array, di
 
     f = opened("f", carry.c)
     i = 1 - f if cell.coupled else opened("i", carry.c)
-    c = f * carry.c + i * ACTIVATIONS[cell.input_activation](before["g"])
+    g = ACTIVATIONS[cell.input_activation](before["g"])
+    c = f * carry.c + i * g
     o = opened("o", c)
     shown = add_bias(scale(normalize(c), params["scale_c"]), params["shift_c"]) if cell.layer_norm else c
     h = o * ACTIVATIONS[cell.output_activation](shown)
     if cell.projection_size is not None:
         h = dot(h.astype(carry.h.dtype), params["W_hr"])
-    return h, c, {"i": i, "f": f, "o": o}
+    return h, c, {"i": i, "f": f, "g": g, "o": o}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, add_bias, check_choice, check_sizes, dot, parameter_dtype, sigmoid
+from rnnjax.cell import Cell, Gate, add_bias, check_choice, check_sizes, dot, parameter_dtype, sigmoid
 from rnnjax.initializers import INITIALIZERS, draw
 
 
@@ -58,7 +58,14 @@ class MGU(Cell):
         return add_bias(dot(inputs, params["W_ih"]), params["b"])
 
     def step(self, params, carry, z):
-        h, hidden = carry.h, self.hidden_size
+        f, n = self._gate_and_news(params, carry.h, z)
+        return MGUCarry(h=(1 - f) * carry.h + f * n)
+
+    def gates(self, params, carry, z):
+        f, n = self._gate_and_news(params, carry.h, z)
+        return {"f": Gate(f, 0.0, 1.0), "n": Gate(n, -1.0, 1.0)}
+
+    def _gate_and_news(self, params, h, z):
+        hidden = self.hidden_size
         f = sigmoid(z[..., :hidden] + dot(h, params["W_hh"][:, :hidden]))
-        n = jnp.tanh(z[..., hidden:] + dot((f * h).astype(h.dtype), params["W_hh"][:, hidden:]))
-        return MGUCarry(h=(1 - f) * h + f * n)
+        return f, jnp.tanh(z[..., hidden:] + dot((f * h).astype(h.dtype), params["W_hh"][:, hidden:]))

@@ -99,6 +99,9 @@ class _RandomSteps(_Random):
     def read(self, params, carry, z):
         return self.cell.read(params, carry, self.split(z)[0])
 
+    def gates(self, params, carry, z):
+        return self.cell.gates(params, carry, self.split(z)[0])
+
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentDropout(_RandomSteps):
@@ -141,6 +144,10 @@ class RecurrentDropout(_RandomSteps):
     def step(self, params, carry, z):
         z, masks = self.split(z)
         return self.cell.step(masked(params, masks), carry, z)
+
+    def gates(self, params, carry, z):
+        z, masks = self.split(z)
+        return self.cell.gates(masked(params, masks), carry, z)
 
     def step_and_keep(self, params, carry, z):
         z, masks = self.split(z)

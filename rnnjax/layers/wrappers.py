@@ -75,6 +75,9 @@ class Wrapper(Cell):
     def read(self, params, carry, z):
         return self.cell.read(params, carry, z)
 
+    def gates(self, params, carry, z):
+        return self.cell.gates(params, carry, z)
+
     @property
     def brings_backward(self):
         """Whether both do: a subclass that overrides `step` alone does not."""

@@ -211,10 +211,17 @@ class Attentive(Wrapper):
         return inputs
 
     def step(self, params, carry, z):
-        weights = self.attention.weights(params["attention"], params["memory"], carry[0][None])
-        context = attend(params["memory"], weights)[0]
+        context = self._context(params, carry)
         after = self.cell.step(params["cell"], self._inside(carry), self._project(params, z, context))
         return type(carry)(*after, context)
+
+    def gates(self, params, carry, z):
+        z = self._project(params, z, self._context(params, carry))
+        return self.cell.gates(params["cell"], self._inside(carry), z)
+
+    def _context(self, params, carry):
+        weights = self.attention.weights(params["attention"], params["memory"], carry[0][None])
+        return attend(params["memory"], weights)[0]
 
     def read(self, params, carry, z):
         inside = self._inside(carry)

@@ -3,46 +3,67 @@
 A carry is flattened to one vector, its fields one after another in their order, S entries in all.
 """
 
+import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 
 from rnnjax.cell import Carry, Cell, Params
+from rnnjax.probes.unrolls import carries_before
 from rnnjax.unroll import unroll
-from rnnjax.unroll.sequence import cast, check_carry, check_inputs
+from rnnjax.unroll.handlers import Steps
+from rnnjax.unroll.sequence import check_carry, check_inputs, keep_where
 
 
 def step_jacobians(cell: Cell, params: Params, inputs: Any, carry: Carry | None = None) -> jax.Array:
     """dcarry_t/dcarry_{t-1} along the trajectory of `unroll(cell, params, inputs, carry)`.
 
     Returns [T, *batch, S, S]; entry [t, ..., i, j] is dcarry_t[i] / dcarry_{t-1}[j], where carry_{-1} is the one given.
-    Inputs and errors are those of `unroll`. Raises ValueError where the parameters hold an array per example, so that
-    a step of one example gives several.
+    Inputs and errors are those of `unroll`.
     """
-    carries = unroll(cell, params, inputs, carry).carries
-    inputs, time, batch_shape = check_inputs(cell, params, inputs)
+    inputs, _, batch_shape = check_inputs(cell, params, inputs)
     start = check_carry(cell, params, carry, batch_shape)
-    before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]])[:time], start, carries)
-    flat, unflatten = ravel_pytree(cell.initial_carry(params))
-    params = cell.prepare(params)
+    carries = unroll(cell, params, inputs, start).carries
+    return _jacobians(Steps(cell.prepare(params), inputs, None, start, carries, cell, reverse=False, truncate=None))
 
-    def jacobian(before, z):
-        def step(flat):
-            return ravel_pytree(cast(cell.step(params, unflatten(flat), z), flat.dtype))[0]
 
-        return jax.jacrev(step)(ravel_pytree(before)[0])
+def unroll_jacobians(found: dict[str, Steps]) -> dict[str, jax.Array]:
+    """The Jacobians of the steps of every unroll in a model, from what `recorded` gives.
 
-    for _ in range(1 + len(batch_shape)):
-        jacobian = jax.vmap(jacobian)
-    jacobians = jacobian(before, cell.project(params, inputs))
-    if jacobians.shape[-2:] != (flat.size, flat.size):
-        raise ValueError(
-            f"a step of one example of {cell!r} has the Jacobian {jacobians.shape[-2:]}: expected {flat.size} rows. "
-            "Parameters that hold an array per example have to be given one example at a time, by jax.vmap"
-        )
-    return jacobians
+    Returns {unroll: [T, *batch, S, S]}, beside the inputs of a step: dcarry_t/dcarry_{t-1}, or dcarry_t/dcarry_{t+1} of
+    an unroll that reads backwards. At pads, where the carry is held, it is the identity.
+    """
+    return {name: _jacobians(steps) for name, steps in found.items()}
+
+
+def _jacobians(steps: Steps) -> jax.Array:
+    """Row by row, for all steps and examples at once, so that parameters may hold an array per example."""
+    zs, before = steps.cell.project(steps.params, steps.inputs), carries_before(steps)
+    leaves, structure = jax.tree.flatten(before)
+    lead = jax.tree.leaves(steps.inputs)[0].ndim - 1
+    sizes = [math.prod(leaf.shape[lead:]) for leaf in leaves]
+
+    def step(before):
+        after = jax.vmap(functools.partial(steps.cell.step, steps.params))(before, zs)
+        return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), after, before)
+
+    def row(pull, one):
+        parts = jnp.split(one, np.cumsum(sizes)[:-1])
+        of_all = [
+            jnp.broadcast_to(part.reshape(leaf.shape[lead:]), leaf.shape)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ]
+        (d_before,) = pull(jax.tree.unflatten(structure, of_all))
+        return jnp.concatenate([d.reshape(*d.shape[:lead], -1) for d in jax.tree.leaves(d_before)], axis=-1)
+
+    eye = jnp.eye(sum(sizes), dtype=leaves[0].dtype)
+    jacobians = jax.vmap(functools.partial(row, jax.vjp(step, before)[1]), out_axes=lead)(eye)
+    return (
+        jacobians if steps.valid is None else keep_where(steps.valid, jacobians, jnp.broadcast_to(eye, jacobians.shape))
+    )
 
 
 class JacobianProducts(NamedTuple):

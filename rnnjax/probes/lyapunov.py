@@ -1,15 +1,17 @@
 """Lyapunov exponents: the rates at which small changes of the carry grow or die out along a trajectory."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 
 from rnnjax.cell import Carry, Cell, Params
-from rnnjax.unroll.sequence import cast, check_carry, check_inputs
+from rnnjax.unroll.handlers import Steps
+from rnnjax.unroll.sequence import check_carry, check_inputs, time_of
 
 _PARTS = 10
 """Of a trajectory, from whose means the error is taken."""
@@ -62,56 +64,91 @@ def lyapunov_spectrum(
     Raises ValueError where count, every, burn_in or the basis can't be and, outside of jit, where a basis lost all
     digits of its dtype between two decompositions.
     """
-    inputs, time, batch_shape = check_inputs(cell, params, inputs)
+    inputs, _, batch_shape = check_inputs(cell, params, inputs)
     start = check_carry(cell, params, carry, batch_shape)
-    flat = ravel_pytree(cell.initial_carry(params))[0]
-    count = flat.size if count is None else count
-    _check_counts(time, flat.size, count, every, burn_in)
-    shape = (*batch_shape, flat.size, count)
+    steps = Steps(cell.prepare(params), inputs, None, start, None, cell, reverse=False, truncate=None)
+    return _checked(steps, count, every, burn_in, basis)
+
+
+def unroll_spectra(
+    found: dict[str, Steps], *, count: int | None = None, every: int = 1, burn_in: int = 0
+) -> dict[str, LyapunovSpectrum]:
+    """The spectrum of every unroll in a model along its own trajectory, from what `recorded` gives: {unroll: ...}.
+
+    A layer is driven by what it was given, the outputs of the one below or an encoder's memory held fixed. An unroll
+    that reads backwards is followed in its own order. The rest is as in `lyapunov_spectrum`. Raises ValueError for an
+    unroll with pads: a rate over time is that of one whole trajectory, so take sequences of one length.
+    """
+    for name, steps in found.items():
+        if steps.valid is not None and (isinstance(steps.valid, jax.core.Tracer) or not jnp.all(steps.valid)):
+            raise ValueError(
+                f"unroll {name!r} has lengths, so that some steps may be pads: give whole sequences, without lengths"
+            )
+    return {name: _checked(steps, count, every, burn_in, None) for name, steps in found.items()}
+
+
+def _checked(steps: Steps, count: int | None, every: int, burn_in: int, basis: Any) -> LyapunovSpectrum:
+    lead = jax.tree.leaves(steps.inputs)[0].ndim - 2
+    fields = jax.tree.leaves(steps.first)
+    size, dtype = sum(math.prod(field.shape[lead:]) for field in fields), fields[0].dtype
+    count = size if count is None else count
+    _check_counts(time_of(steps.inputs), size, count, every, burn_in)
+    shape = (*fields[0].shape[:lead], size, count)
     if basis is None:
-        basis = jnp.broadcast_to(jnp.eye(flat.size, count, dtype=flat.dtype), shape)
+        basis = jnp.broadcast_to(jnp.eye(size, count, dtype=dtype), shape)
     if jnp.shape(basis) != shape:
         raise ValueError(f"the basis has the shape {jnp.shape(basis)}: expected {shape}, [*batch, S, K]")
-    found = _spectrum(cell, params, inputs, start, jnp.asarray(basis, flat.dtype), every, burn_in)
-    held = -math.log10(jnp.finfo(flat.dtype).eps)
+    found = _spectrum(dataclasses.replace(steps, carries=None), jnp.asarray(basis, dtype), every, burn_in)
+    held = -math.log10(jnp.finfo(dtype).eps)
     if every > 1 and not isinstance(found.digits, jax.core.Tracer) and jnp.max(found.digits, initial=0) >= held:
         raise ValueError(
             f"between two decompositions the basis lost {float(jnp.max(found.digits)):.1f} decimal digits, of "
-            f"{held:.1f} that {flat.dtype} has: take a smaller every, a lower count, or float64"
+            f"{held:.1f} that {dtype} has: take a smaller every, a lower count, or float64"
         )
     return found
 
 
-@functools.partial(jax.jit, static_argnums=(0, 5, 6))
-def _spectrum(cell, params, inputs, start, basis, every, burn_in):
-    unflatten = ravel_pytree(cell.initial_carry(params))[1]
-    params = cell.prepare(params)
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _spectrum(steps, basis, every, burn_in):
+    leaves, structure = jax.tree.flatten(steps.first)
+    lead = basis.ndim - 2
+
+    def split(basis):
+        """The basis [*batch, S, K] as a carry with K on the last axis."""
+        cuts = np.cumsum([math.prod(leaf.shape[lead:]) for leaf in leaves])[:-1]
+        parts = jnp.split(basis, cuts, axis=lead)
+        return structure.unflatten(
+            [part.reshape(*leaf.shape, basis.shape[-1]) for part, leaf in zip(parts, leaves, strict=True)]
+        )
+
+    def join(columns):
+        return jnp.concatenate(
+            [part.reshape(*part.shape[:lead], -1, part.shape[-1]) for part in jax.tree.leaves(columns)], axis=lead
+        )
 
     def push(state, z):
-        def step(flat):
-            return ravel_pytree(cast(cell.step(params, unflatten(flat), z), flat.dtype))[0]
+        def step(carry):
+            after = steps.cell.step(steps.params, carry, z)
+            return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), after, carry)
 
-        flat, along = jax.linearize(step, state[0])
-        return (flat, jax.vmap(along, 1, 1)(state[1])), None
+        carry, along = jax.linearize(step, state[0])
+        return (carry, jax.vmap(along, -1, -1)(state[1])), None
 
     def stretch(state, zs):
-        (flat, basis), _ = jax.lax.scan(push, state, zs)
-        basis, triangle = jnp.linalg.qr(basis)
-        return (flat, basis), jnp.log(jnp.abs(jnp.diagonal(triangle)))
+        (carry, columns), _ = jax.lax.scan(push, state, zs, reverse=steps.reverse)
+        basis, triangle = jnp.linalg.qr(join(columns))
+        return (carry, split(basis)), jnp.log(jnp.abs(jnp.diagonal(triangle, axis1=-2, axis2=-1)))
 
-    def trajectory(start, basis, zs):
-        zs = jax.tree.map(lambda z: z.reshape(-1, every, *z.shape[1:]), zs)
-        (flat, basis), grown = jax.lax.scan(stretch, (ravel_pytree(start)[0], basis), zs)
-        digits = jnp.max(grown.max(-1) - grown.min(-1)) / math.log(10)
-        counted = grown[burn_in // every :] / every
-        size = len(counted) // _PARTS
-        parts = counted[: size * _PARTS].reshape(_PARTS, size, counted.shape[1]).mean(1)  # nan of none
-        error = jnp.std(parts, axis=0, ddof=1) / math.sqrt(_PARTS)
-        return LyapunovSpectrum(counted.mean(0), error, digits, unflatten(flat), basis)
-
-    for _ in jax.tree.leaves(start)[0].shape[:-1]:
-        trajectory = jax.vmap(trajectory, (0, 0, 1))
-    return trajectory(start, basis, cell.project(params, inputs))
+    zs = steps.cell.project(steps.params, steps.inputs)
+    zs = jax.tree.map(lambda z: z.reshape(-1, every, *z.shape[1:]), zs)
+    (carry, columns), grown = jax.lax.scan(stretch, (steps.first, split(basis)), zs, reverse=steps.reverse)
+    grown = grown[::-1] if steps.reverse else grown
+    digits = jnp.max(grown.max(-1) - grown.min(-1), axis=0) / math.log(10)
+    counted = grown[burn_in // every :] / every
+    size = len(counted) // _PARTS
+    parts = counted[: size * _PARTS].reshape(_PARTS, size, *counted.shape[1:]).mean(1)  # nan of none
+    error = jnp.std(parts, axis=0, ddof=1) / math.sqrt(_PARTS)
+    return LyapunovSpectrum(counted.mean(0), error, digits, carry, join(columns))
 
 
 def _check_counts(time: int, size: int, count: int, every: int, burn_in: int) -> None:

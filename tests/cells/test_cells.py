@@ -101,7 +101,7 @@ def test_recurrent_names_weights_of_the_carry(cell):
     params = jax.eval_shape(cell.init, jax.random.key(0))
     prepared = jax.eval_shape(cell.prepare, params)
     sizes = {leaf.shape[0] for leaf in jax.eval_shape(cell.initial_carry, params)}
-    of_gates = cell.hidden_size * len(getattr(cell, "gates", ()))
+    of_gates = cell.hidden_size * len(getattr(cell, "gate_names", ()))
     assert {prepared[name].shape[0] for name in cell.recurrent} <= sizes | {of_gates}
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from rnnjax import probes, reference_unroll, unroll
 from rnnjax.cells import CELLS, LSTM, Elman, ElmanCarry, Jordan
@@ -21,7 +22,7 @@ def test_step_jacobians_are_finite_differences(cell, x64):
     start = jax.tree.map(lambda leaf: leaf + 0.2, cell.initial_carry(params, (2,)))
     jacobians = probes.step_jacobians(cell, params, x, start)
     carry = jax.tree.map(lambda leaf: leaf[1], start)
-    flat, unflatten = jax.flatten_util.ravel_pytree(carry)
+    flat, unflatten = ravel_pytree(carry)
     assert jacobians.shape == (3, 2, flat.size, flat.size)
     for t in range(3):
         z = cell.project(params, x[t, 1])
@@ -92,13 +93,15 @@ class _Masked(Elman):
         return ElmanCarry(super().step(params, ElmanCarry(carry.h * params["mask"]), z).h)
 
 
-def test_parameters_of_an_example_are_refused_or_mapped(x64):
+def test_parameters_of_an_example_are_its_own(x64):
     cell, mask = _Masked(3, 4), jax.random.normal(jax.random.key(2), (2, 4), jnp.float64)
     params = Elman(3, 4).init(jax.random.key(0), jnp.float64)
     inputs = jax.random.normal(jax.random.key(1), (5, 2, 3), jnp.float64)
-    for call in (probes.step_jacobians, reference_unroll):
-        with jax.numpy_rank_promotion("allow"), pytest.raises(ValueError, match="a step of one"):
-            call(cell, params | {"mask": mask}, inputs)
+    with jax.numpy_rank_promotion("allow"), pytest.raises(ValueError, match="a step of one"):
+        reference_unroll(cell, params | {"mask": mask}, inputs)
+    of_both = probes.step_jacobians(cell, params | {"mask": mask}, inputs)
+    of_one = probes.step_jacobians(cell, params | {"mask": mask[1]}, inputs[:, 1])
+    assert_close(of_both[:, 1], of_one, TOLERANCE["float64"])
     whole = unroll(cell, params | {"mask": mask}, inputs).outputs
     alone = reference_unroll(cell, params | {"mask": mask[1]}, inputs[:, 1]).outputs
     assert_close(whole[:, 1], alone, TOLERANCE["float64"])

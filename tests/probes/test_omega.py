@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.flatten_util import ravel_pytree
 
 import rnnjax.probes.omega
 from rnnjax import probes, unroll
@@ -121,7 +122,7 @@ def test_of_every_cell_it_is_that_of_whole_jacobians(cell, x64):
         return value_and_grad_with_omega(loss)(params, inputs)[2], carries, d
 
     (omega, count, omega_gradients), carries, d = measure(params)
-    unflatten = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: leaf[0, 0], carries))[1]
+    unflatten = ravel_pytree(jax.tree.map(lambda leaf: leaf[0, 0], carries))[1]
 
     @jax.jit
     def jacobians(params):
@@ -129,8 +130,8 @@ def test_of_every_cell_it_is_that_of_whole_jacobians(cell, x64):
         params = cell.prepare(params)
 
         def of_step(before, z):
-            step = lambda flat: jax.flatten_util.ravel_pytree(cell.step(params, unflatten(flat), z))[0]  # noqa: E731
-            return jax.jacfwd(step)(jax.flatten_util.ravel_pytree(before)[0])
+            step = lambda flat: ravel_pytree(cell.step(params, unflatten(flat), z))[0]  # noqa: E731
+            return jax.jacfwd(step)(ravel_pytree(before)[0])
 
         zs = jax.tree.map(lambda leaf: leaf[1:], cell.project(params, drawn))
         return jax.vmap(jax.vmap(of_step))(jax.tree.map(lambda leaf: leaf[:-1], carries), zs)

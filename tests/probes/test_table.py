@@ -24,8 +24,27 @@ CALLS = {
         probes.jacobian_products(probes.step_jacobians(cell, params, inputs))
     ),
     "lyapunov_spectrum": lambda cell, loss, params, inputs: _time_first(
-        probes.lyapunov_spectrum(cell, params, inputs, count=1)
+        probes.lyapunov_spectrum(cell, params, inputs, count=1).exponents
     ),
+    "input_gradients": lambda cell, loss, params, inputs: probes.input_gradients(loss)(params, inputs),
+    "weight_gradients_by_time": lambda cell, loss, params, inputs: _batched(
+        probes.weight_gradients_by_time(loss)(params, inputs)
+    ),
+    "recorded": lambda cell, loss, params, inputs: [
+        steps.carries for steps in probes.recorded(loss)(params, inputs).values()
+    ],
+    "unroll_jacobians": lambda cell, loss, params, inputs: probes.unroll_jacobians(
+        probes.recorded(loss)(params, inputs)
+    ),
+    "unroll_spectra": lambda cell, loss, params, inputs: [
+        _time_first(spectrum.exponents)
+        for spectrum in probes.unroll_spectra(probes.recorded(loss)(params, inputs), count=1).values()
+    ],
+    "gate_statistics": lambda cell, loss, params, inputs: [
+        _batched([gate.mean, gate.low, gate.high])
+        for gates in probes.gate_statistics(probes.recorded(loss)(params, inputs)).values()
+        for gate in gates.values()
+    ],
 }
 
 
@@ -49,6 +68,11 @@ def test_runs_on_every_cell(cell, probe):
         assert not jnp.isnan(leaf).any() and jnp.isfinite(leaf[:-1]).all()  # the last dL/dc of an LSTM is 0
 
 
-def _time_first(found):
-    """The exponents as what has an entry a step: a spectrum is of a whole trajectory."""
-    return jnp.broadcast_to(found.exponents, (5, *found.exponents.shape))
+def _time_first(exponents):
+    """What is of a whole trajectory, as what has an entry a step."""
+    return jnp.broadcast_to(exponents, (5, *exponents.shape))
+
+
+def _batched(tree):
+    """What is of all examples, as what has an entry an example."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (5, 2, *leaf.shape[1:])), tree)
