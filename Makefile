@@ -1,5 +1,6 @@
 # make study   sets up .venv if need be and runs the main study on its embedded default
 # make slots   sets it up with what text needs and gives words their slots
+# make studies sets it up with what the report needs, runs every study of theory against measurement, and reports
 # make test    sets up .venv with the development tools, lints, and runs the tests
 # make test-full  adds the long checks
 
@@ -7,16 +8,20 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKDIR ?= runs/gradient_norms
 SLOTS ?= runs/slot_filling
+STUDIES ?= runs/studies
 BIN := $(VENV)/bin
 SETUP := setup.cfg pyproject.toml
 
-.PHONY: study slots test test-full lint format clean
+.PHONY: study slots studies test test-full lint format clean
 
 study: $(VENV)/.installed
 	$(BIN)/python -m experiments.gradient_norms --workdir=$(WORKDIR)
 
 slots: $(VENV)/.installed-text
 	$(BIN)/python -m experiments.slot_filling --workdir=$(SLOTS)
+
+studies: $(VENV)/.installed-report
+	$(BIN)/python -m launch.studies --workdir=$(STUDIES)
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not full"
@@ -44,9 +49,13 @@ $(VENV)/.installed-text: $(SETUP) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[text]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-report: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[report]'
+	touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-dev: $(SETUP) | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
-	touch $@ $(VENV)/.installed $(VENV)/.installed-text
+	touch $@ $(VENV)/.installed $(VENV)/.installed-text $(VENV)/.installed-report
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

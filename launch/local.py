@@ -132,14 +132,19 @@ def main(request: flags.Request, workdir: pathlib.Path) -> int:
         pool.work(board)
     statuses = pool.statuses()
     print(summary(statuses))
+    return exit_status(statuses, pool.signal, workdir)
+
+
+def exit_status(statuses: Sequence[Status], stopped_by: int | None, workdir: pathlib.Path) -> int:
+    """Tells of what did not finish: the exit status of a launcher that a signal stopped, or none."""
     for status in statuses:
         if status.state in ("failed", "busy", "stopped"):
             print(f"{status.state}: {status.name}: {status.said} [{workdir / status.name / 'log.txt'}]")
     states = {status.state for status in statuses}
     if states & {"stopped", "waiting"}:
         print("the same command goes on from there")
-    if pool.signal is not None:
-        return _INTERRUPTED if pool.signal == signal.SIGINT else RESUME
+    if stopped_by is not None:
+        return _INTERRUPTED if stopped_by == signal.SIGINT else RESUME
     return 1 if "failed" in states else RESUME if "stopped" in states else 0
 
 

@@ -1,0 +1,93 @@
+"""Every study is run by its own command, once, and the index tells every claim with its verdict."""
+
+import importlib
+import json
+import pathlib
+
+import pytest
+
+from launch import studies
+from launch.job import read_record
+from launch.table import Status
+from rnnjax.report import write_html
+from rnnjax.train import cli
+
+CLAIMS = [
+    {"claim": "it vanishes", "source": "1994", "expected": "slope < 0", "measured": -0.5, "holds": True},
+    {"claim": "it explodes", "source": "1991", "expected": "slope > 0", "measured": -0.25, "holds": False},
+    {
+        "claim": "tanh is best",
+        "source": "2014",
+        "expected": "< 0",
+        "measured": 1.5,
+        "holds": False,
+        "contested": "2015",
+    },
+]
+
+
+def run(workdir, *arguments):
+    command, _ = studies.parse([f"--workdir={workdir}", *arguments])
+    return studies.main(command.config, command.workdir)
+
+
+def made_up(folder, claims=CLAIMS):
+    """A finished study's workdir."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"experiment": folder.name, "config": {}}))
+    (folder / "claims.json").write_text(json.dumps({"study": folder.name, "claims": claims, "seconds": 4.0}))
+    (folder / "report.md").write_text(f"# {folder.name}\n")
+
+
+def test_the_list_is_of_studies_that_there_are():
+    for name in studies.STUDIES:
+        assert importlib.import_module(f"experiments.{name}").VARIANTS
+    plan = studies.make_plan({"studies": ("all",), "workers": 1, "preset": "quick"}, pathlib.Path("x"))
+    assert [run.name for run in plan.runs] == list(studies.STUDIES)
+    assert plan.job(plan.runs[0]).arguments == ["experiments.slope_law", "--workdir=x/slope_law", "--preset=quick"]
+
+
+@pytest.mark.parametrize("arguments, told", [
+    (["--studies=slope_low"], "did you mean slope_law"),
+    (["--studies=slope_law,slope_law"], "each once"),
+    (["--studies=all,adding"], "expected all, or some of"),
+    (["--workers=0"], "--workers is 0"),
+    (["--preset=fast"], "quick, full"),
+    (["--prest=full"], "did you mean --preset"),
+])  # fmt: skip
+def test_a_command_line_that_cannot_be_is_refused_and_nothing_written(arguments, told, tmp_path):
+    with pytest.raises(cli.UsageError, match=told):
+        run(tmp_path / "new", *arguments)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_folder_of_another_preset_is_refused(tmp_path):
+    (tmp_path / "adding").mkdir()
+    record = {"state": "finished", "arguments": ["experiments.adding", f"--workdir={tmp_path}/adding", "--preset=full"]}
+    (tmp_path / "adding" / "run.json").write_text(json.dumps(read_record(tmp_path) | record))
+    with pytest.raises(cli.UsageError, match="adding holds .*--preset=full: give another --workdir"):
+        run(tmp_path, "--studies=adding")
+
+
+def test_the_index_tells_every_claim_and_what_failed(tmp_path):
+    made_up(tmp_path / "slope_law")
+    made_up(tmp_path / "adding", CLAIMS[:1])
+    page = write_html([tmp_path], tmp_path / "index.html")
+    statuses = [Status("slope_law", "finished"), Status("adding", "finished"), Status("copying", "failed", "no disk")]
+    index = studies.index(sorted(page.studies, key=lambda study: study.folder.name != "slope_law"), statuses)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in index.splitlines() if line.startswith("|")]
+    assert rows[2] == ["[slope_law](slope_law/report.md)", "1", "1", "1", "0", "4.00"]
+    assert rows[3][0] == "[adding](adding/report.md)" and rows[4][0] == "copying: failed no disk"
+    assert rows[5][:5] == ["all", "2", "1", "1", "0"]
+    assert "contested, not held here: 2015" in index and "**does not hold**" in index
+    assert (tmp_path / "index.csv").exists()
+
+
+@pytest.mark.full
+def test_a_finished_study_is_not_run_again(tmp_path, capsys):
+    assert run(tmp_path, "--studies=slope_law,gru_stability") == 0
+    told = capsys.readouterr().out
+    assert "2 runs: 2 finished" in told and "not held" in told
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/claims.json")}
+    assert run(tmp_path, "--studies=slope_law,gru_stability") == 0
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/claims.json")} and len(before) == 2
