@@ -5,6 +5,7 @@ import math
 import pathlib
 import statistics
 import textwrap
+from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
@@ -20,6 +21,7 @@ WIDTH = 9.0  # inches; README.md shows 900 pixels of the 1350
 DECADES = 20  # how far up and down from the loss's own step a picture of norms reaches
 HEAT_DECADES = 12
 NORM = r"$\log_{10}\,\Vert \partial L\,/\,\partial\,\mathrm{carry}_t \Vert$"
+_CLOCKED = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
 DISTANCE = "distance from the loss (steps)"
 
 
@@ -135,7 +137,7 @@ def losses(run: Run) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, min_n_ticks=1))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.02)
-        axes.set(xlabel="training step", ylabel=f"loss ({run.task['unit']})")
+        axes.set(xlabel="training step", ylabel=f"loss ({unit})" if (unit := run.task["unit"]) else "loss")
         notes = [f"Thin lines: training batches. Points: {'validation' if split == 'valid' else split} set."]
         if any("replica" in row for rows in run.metrics.values() for row in rows):
             notes += ["Of several replicas: the median; shaded from the least to the largest."]
@@ -144,13 +146,13 @@ def losses(run: Run) -> Figure:
     return figure
 
 
-def save(figure: Figure, path_without_suffix: str | pathlib.Path) -> None:
-    """Writes the figure as PATH.png (150 dpi) and PATH.svg. The same figure gives the same bytes."""
+def save(figure: Figure, path_without_suffix: str | pathlib.Path, formats: Sequence[str] = ("png", "svg")) -> None:
+    """Writes the figure as PATH.png (150 dpi), PATH.svg, or PATH.pdf. The same figure gives the same bytes."""
     path = pathlib.Path(path_without_suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        figure.savefig(f"{path}.png", dpi=150, metadata={"Software": None})
-        figure.savefig(f"{path}.svg", metadata={"Date": None, "Creator": None})
+        for suffix in formats:
+            figure.savefig(f"{path}.{suffix}", dpi=150, metadata=dict.fromkeys(_CLOCKED[suffix]))
 
 
 def _curve(axes: Axes, distance: np.ndarray, values: np.ndarray, style: CellStyle, cell: str) -> bool:

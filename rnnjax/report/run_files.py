@@ -51,7 +51,7 @@ class Run:
 def read_run(workdir: str | pathlib.Path) -> Run:
     """Reads a study's workdir. Raises ReportError where a file is missing or malformed."""
     workdir = pathlib.Path(workdir)
-    config = _read_object(workdir / "config.json", {"experiment": str, "config": dict})
+    config = read_object(workdir / "config.json", {"experiment": str, "config": dict})
     cells = config["config"].get("cells")
     if not isinstance(cells, list) or not cells or not all(isinstance(cell, str) for cell in cells):
         raise _error(workdir / "config.json", f"config.cells is {cells!r}: expected a list of names", BROKEN)
@@ -69,9 +69,9 @@ def read_run(workdir: str | pathlib.Path) -> Run:
         distance=arrays["distance"],
         quantile=arrays["quantile"],
         metrics={cell: read_rows(workdir / cell / "metrics.jsonl") for cell in cells},
-        summaries={cell: _read_object(workdir / cell / "summary.json", {}) for cell in cells},
-        task=_read_object(workdir / "summary.json", {"task": str, "unit": str}),
-        claims=_read_object(claims, {"claims": list}) if claims.exists() else None,
+        summaries={cell: read_object(workdir / cell / "summary.json", {}) for cell in cells},
+        task=read_object(workdir / "summary.json", {"task": str, "unit": str}),
+        claims=read_object(claims, {"claims": list}) if claims.exists() else None,
     )
 
 
@@ -95,12 +95,16 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def read_summary(folder: pathlib.Path) -> dict[str, Any]:
     """What the summary.json of one model of a comparison holds. Raises ReportError where it is missing or malformed."""
-    return _read_object(folder / "summary.json", {"name": str, "replicas": list})
+    return read_object(folder / "summary.json", {"name": str, "replicas": list})
 
 
 def read_claims(path: pathlib.Path) -> list[dict[str, Any]]:
     """The claims of a claims.json. Raises ReportError where it is missing or malformed."""
-    return _read_object(path, {"claims": list})["claims"]
+    claims = read_object(path, {"claims": list})["claims"]
+    for at, claim in enumerate(claims):
+        if not isinstance(claim, dict) or not isinstance(claim.get("claim"), str) or "holds" not in claim:
+            raise _error(path, f'claims[{at}] is {claim!r:.60}: expected a "claim" and whether it "holds"', BROKEN)
+    return claims
 
 
 def seconds_of_training(folder: pathlib.Path) -> float:
@@ -149,10 +153,11 @@ def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
         raise _error(path, f"this is no archive of plain arrays ({error})", BROKEN) from None
 
 
-def _read_object(path: pathlib.Path, expected: dict[str, type]) -> dict[str, Any]:
+def read_object(path: pathlib.Path, expected: dict[str, type]) -> dict[str, Any]:
+    """A file that holds a JSON object with at least the `expected` keys. Raises ReportError where it is another."""
     try:
         found = json.loads(_read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
         raise _error(path, f"this is not JSON ({error})", BROKEN) from None

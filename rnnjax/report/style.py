@@ -15,6 +15,8 @@ COLORS = {"elman": "#D55E00", "jordan": "#CC79A7", "lstm": "#0072B2", "gru": "#0
 DASHES = {"elman": (0, (5, 1.8)), "jordan": (0, (1.2, 1.2)), "lstm": "-", "gru": (0, (7, 1.6, 1.4, 1.6))}
 OTHER_COLORS = ("#E69F00", "#56B4E9", "#000000", "#9A8F00")  # the last is the palette's yellow, darkened for white
 OTHER_DASHES = ((0, (3, 1.4, 1.2, 1.4, 1.2, 1.4)), (0, (5, 1.8)), (0, (7, 1.6, 1.4, 1.6)), (0, (1.2, 1.2)), "-")
+ON_DARK = {"#000000": "#FFFFFF", "#0072B2": "#2A86C8", "#009E73": "#12B88A", "#9A8F00": "#F0E442"}
+"""What stands for a colour on a dark ground, where it is told apart too little: the same hue, lighter."""
 
 INK, FAINT, NO_VALUE = "#222222", "#666666", "#C9C9C9"
 STYLE = {
@@ -38,6 +40,7 @@ STYLE = {
     "lines.linewidth": 2.0,
     "svg.hashsalt": "rnnjax",  # the same figure gives the same bytes
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # text that journals take and readers search
     "savefig.facecolor": "white",
 }
 

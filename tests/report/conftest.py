@@ -66,6 +66,12 @@ def _json(path, value):
     path.write_text(json.dumps(value))
 
 
+@pytest.fixture(scope="session")
+def write_study():
+    """`write`, for fixtures that outlive a test."""
+    return write
+
+
 @pytest.fixture
 def study(tmp_path):
     """write(**changes) -> the folder with what was written, in this test's own directory."""
