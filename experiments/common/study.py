@@ -21,6 +21,7 @@ from flax import nnx
 
 from experiments.common.curves import quartiles
 from experiments.common.replicas import best_scores, pooled
+from experiments.common.side_by_side import in_threads
 from experiments.common.study_report import Study
 from rnnjax.report import run_files
 from rnnjax.tasks import Batch, CorpusTask, Task
@@ -28,6 +29,7 @@ from rnnjax.train import cli
 from rnnjax.train.budget import in_windows, with_steps
 from rnnjax.train.build import parameter_count
 from rnnjax.train.config import HOW, TrainConfig, UsageError, differences, to_dict, validate
+from rnnjax.train.evaluation import Scores
 from rnnjax.train.loop import NonFiniteError, train
 from rnnjax.train.probes import GradientNorms, log_spaced_steps
 from rnnjax.train.records import replacing, write_json
@@ -44,6 +46,7 @@ class Entry:
     score: of the model with its best parameters, as it evaluates: {score: value}, on the test split; beside the loss
         and the task's metrics, which are taken down anyway.
     cell: the recurrent cell that it is built of; "" where there is none, and no gradient over time.
+    until: ends the training of a seed, as in `rnnjax.train.loop.train`.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Entry:
     make_model: Callable[[int], nnx.Module]
     score: Callable[[nnx.Module], dict[str, float]] | None = None
     cell: str = ""
+    until: Callable[[Scores], str | None] | None = None
 
 
 def check_entries(entries: Sequence[Entry], config: Any) -> None:
@@ -83,19 +87,25 @@ def check_own_rates(train: TrainConfig, where: str) -> None:
         )
 
 
-def run_entries(entries: Sequence[Entry], workdir: pathlib.Path, config: Any) -> dict[str, dict[str, Any]]:
+def run_entries(
+    entries: Sequence[Entry], workdir: pathlib.Path, config: Any, workers: int = 1
+) -> dict[str, dict[str, Any]]:
     """Trains every entry with config.seeds seeds from config.train.seed on: {name: what its summary.json holds}.
 
     With config.probe.on, dL/dcarry_t is measured in training: norms.npz, `UNROLL` [step, distance, quartile].
+    workers: entries that train at the same time, each in a thread.
     """
     check_entries(entries, config)
-    for at, entry in enumerate(entries, start=1):
-        folder = workdir / entry.name
-        if (folder / "summary.json").exists():
+
+    def finish(numbered: tuple[int, Entry]) -> None:
+        at, entry = numbered
+        if (workdir / entry.name / "summary.json").exists():
             say(f"{at}/{len(entries)} {entry.name}: finished before")
         else:
             say(f"{at}/{len(entries)} {entry.name}")
-            _run_entry(entry, folder, config)
+            _run_entry(entry, workdir / entry.name, config)
+
+    in_threads(finish, enumerate(entries, start=1), workers)
     return {entry.name: run_files.read_summary(workdir / entry.name) for entry in entries}
 
 
@@ -114,7 +124,7 @@ def _run_entry(entry: Entry, folder: pathlib.Path, config: Any) -> None:
         probes = [GradientNorms(entry.task, probed_batch(entry.task, entry.train.seed, config.probe.batch), steps)]
     started = time.monotonic()
     try:
-        trained = train(replicas, entry.task, training, folder, probes=probes, name=entry.name)
+        trained = train(replicas, entry.task, training, folder, probes=probes, name=entry.name, until=entry.until)
     except NonFiniteError as error:  # a result of the study, and not its end; of several replicas it stops one
         trained, diverged = [None], str(error)
     rows = run_files.read_rows(folder / "metrics.jsonl")

@@ -71,12 +71,15 @@ def train(
     *,
     probes: Sequence[TrainingProbe] = (),
     name: str = "training",
+    until: Callable[[Scores], str | None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained | list[Trained]:
     """Trains `model` on `task`, or several replicas in one program, and writes what a run leaves to `workdir`.
 
     The same arguments give the same bits, wherever the run was killed and started again: metrics.jsonl, parameters,
     optimizer. timing.jsonl and heartbeat.json hold what depends on the clock, checkpoints/ what a run goes on from.
+
+    until: scores of an evaluation -> why the training ends here, told in `Trained.stopped`, or None where it goes on.
 
     Raises UsageError for a config that can't be, a workdir in which another process trains or another training was
     saved; NonFiniteError, with all rows up to there written, where a loss or gradient is not finite (of several
@@ -89,7 +92,7 @@ def train(
     task = in_windows(task, config)
     config = with_steps(task, config, [one.seed for one in replicas])
     check_probe_steps(probes, config)
-    training = _Training(replicas, task, config, workdir, probes, name, clock)
+    training = _Training(replicas, task, config, workdir, probes, name, until, clock)
     trained = training.run()
     return trained[0] if isinstance(model, nnx.Module) else trained
 
@@ -97,9 +100,9 @@ def train(
 class _Training:
     """One call of `train`."""
 
-    def __init__(self, replicas, task, config, workdir, probes, name, clock):
+    def __init__(self, replicas, task, config, workdir, probes, name, until, clock):
         self.replicas, self.task, self.config, self.name = replicas, task, config, name
-        self.workdir, self.clock = workdir, clock
+        self.workdir, self.until, self.clock = workdir, until, clock
         self.mesh = make_mesh(len(replicas), config)
         self.learner = Learner(replicas[0].model, task, config, self.mesh.devices.shape[1])
         seeds = [one.seed for one in replicas]
@@ -231,7 +234,9 @@ class _Training:
                 self._write(number, step=self.step, kind="eval", split=split, **values)
             standing = self.standings[number]
             improved[number] = standing.improves(self.step, scores, self.task.monitor)
-            if patience and standing.waited >= patience:
+            if self.until is not None and (why := self.until(scores)) is not None:
+                self._stop(number, self.step, why)
+            elif patience and standing.waited >= patience:
                 lowest = f"lowest {standing.best:.6g} at step {standing.best_step}"
                 name = self.task.monitor.replace("_", " ")
                 self._stop(number, self.step, f"no lower {name} in {patience} evaluations: {lowest}")

@@ -10,6 +10,7 @@ FUNCTIONS = {
     "tanh": (np.tanh, lambda h: 1 - h**2),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), lambda h: h * (1 - h)),
     "identity": (lambda x: x, np.ones_like),
+    "relu": (lambda x: np.maximum(x, 0), lambda h: (h > 0).astype(h.dtype)),
 }
 _draw = jax.jit(draw, static_argnums=(0, 4, 5))  # compiled as one, and not operation by operation
 
