@@ -26,7 +26,8 @@ def draw(cell: Cell, key: jax.Array, scale: Any, options: dict[str, Any], time: 
     options: hyper-parameters of the cell that only `init` uses. These and `scale` may be traced.
     """
     params_key, input_key, loss_key = jax.random.split(key, 3)
-    params = dataclasses.replace(cell, **options).init(params_key, jnp.float64)
+    cell = dataclasses.replace(cell, **options) if options else cell  # which need not be a dataclass
+    params = cell.init(params_key, jnp.float64)
     inputs = scale * jax.random.normal(input_key, (time, batch, cell.input_size), jnp.float64)
     return params, inputs, jax.random.normal(loss_key, (batch, cell.output_size), jnp.float64)
 
@@ -79,11 +80,14 @@ def kept(workdir: pathlib.Path, measure: Callable[[], dict[str, np.ndarray]]) ->
     return arrays, float(arrays.pop("seconds"))
 
 
-def check_counts(config: Any, **least: int) -> None:
-    """Raises UsageError unless every named field of the config is at least so much, and the seed at least 0."""
+def check_counts(config: Any, where: str = "config", /, **least: int) -> None:
+    """Raises UsageError unless every named field of the config is at least so much, and the seed at least 0.
+
+    where: the config stands among the flags, such as "config.untrained" of a group.
+    """
     for name, floor in {"seed": 0, **least}.items():
         if (value := getattr(config, name)) < floor:
-            raise UsageError(f"--config.{name} is {value}: expected at least {floor}")
+            raise UsageError(f"--{where}.{name} is {value}: expected at least {floor}")
 
 
 def check_values(config: Any, name: str, above: float) -> None:

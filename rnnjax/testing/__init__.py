@@ -6,7 +6,7 @@
 Each check raises AssertionError with what it found. The tolerances of the whole project stand in `TOLERANCE`.
 """
 
-from rnnjax.testing.cells import check_cell
+from rnnjax.testing.cells import cell_checks, check_cell
 from rnnjax.testing.compare import TOLERANCE, assert_close, fill_pads, flat_carry, random_like
 from rnnjax.testing.compilations import count_compilations
 from rnnjax.testing.tasks import check_task
@@ -14,6 +14,7 @@ from rnnjax.testing.tasks import check_task
 __all__ = [
     "TOLERANCE",
     "assert_close",
+    "cell_checks",
     "check_cell",
     "check_task",
     "count_compilations",

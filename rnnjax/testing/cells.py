@@ -1,5 +1,6 @@
 """The conformance test of a cell, for the cells here and for a user's own."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -25,18 +26,40 @@ def check_cell(cell: Cell, *, make_inputs: Callable | None = None, parameter_sha
     make_inputs: (key, shape [T, *batch], dtype) -> inputs; standard normal [T, *batch, input_size] by default.
     parameter_shapes: {name: shape} that `init` has to give, to pin the tree of parameters.
     """
+    for check in cell_checks(cell, make_inputs=make_inputs, parameter_shapes=parameter_shapes).values():
+        check()
+
+
+def cell_checks(
+    cell: Cell, *, make_inputs: Callable | None = None, parameter_shapes: dict | None = None
+) -> dict[str, Callable[[], None]]:
+    """{what it checks, in words: a function that raises where the cell does not keep it}, in order: `check_cell` runs
+    them all, who wants to know of each can run them one by one.
+
+    They raise AssertionError, or whatever the cell's own code does.
+    """
     make_inputs = make_inputs or (lambda key, shape, dtype: jax.random.normal(key, (*shape, cell.input_size), dtype))
-    check_parameters(cell, parameter_shapes)
+    checks = {"a value: hashed, printed, drawn from a key": functools.partial(check_parameters, cell, parameter_shapes)}
     for dtype in (jnp.float32, jnp.bfloat16):
-        check_dtype(cell, make_inputs, dtype)
+        checks[f"shapes and one dtype, {jnp.dtype(dtype).name}"] = functools.partial(
+            check_dtype, cell, make_inputs, dtype
+        )
+    wide = {
+        "shapes and one dtype, float64": functools.partial(check_dtype, dtype=jnp.float64),
+        "any leading axes are batch": check_batching,
+        "no output depends on later inputs": check_causality,
+        "scan is the Python loop": functools.partial(check_against_loop, lengths=None, reverse=False),
+        "scan is the loop, with lengths": functools.partial(check_against_loop, lengths=[TIME, 2, 0], reverse=False),
+        "scan is the loop, reversed": functools.partial(check_against_loop, lengths=[TIME, 2, 0], reverse=True),
+        "gradients are finite differences": check_finite_differences,
+        "gradients are products of Jacobians": check_jacobians,
+    }
+    return checks | {name: functools.partial(_in_float64, check, cell, make_inputs) for name, check in wide.items()}
+
+
+def _in_float64(check: Callable, cell: Cell, make_inputs: Callable) -> None:
     with jax.enable_x64(True):
-        check_dtype(cell, make_inputs, jnp.float64)
-        check_batching(cell, make_inputs)
-        check_causality(cell, make_inputs)
-        for lengths, reverse in ((None, False), ([TIME, 2, 0], False), ([TIME, 2, 0], True)):
-            check_against_loop(cell, make_inputs, lengths, reverse)
-        check_finite_differences(cell, make_inputs)
-        check_jacobians(cell, make_inputs)
+        check(cell, make_inputs)
 
 
 def check_parameters(cell: Cell, parameter_shapes: dict | None = None) -> None:
