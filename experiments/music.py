@@ -60,6 +60,7 @@ PUBLISHED = {
 """Chung et al. 2014, table 2: nats a step on the test split."""
 TARGETS = {"elman": 8.80, "gru": 8.50, "lstm": 8.50, WIDE: 8.42}
 """Of the JSB chorales."""
+GAIN = "What gates gain over tanh at as many recurrent parameters (nats a step, the worse of GRU and LSTM)"
 
 
 @dataclasses.dataclass
@@ -210,9 +211,7 @@ def music_claims(config: Config, task: Music, summaries: dict[str, dict]) -> lis
     """What any network has to reach and, of a full training, targets that were set from the literature and from
     prototypes with other seeds."""
     means = {name: mean_sd(summary, "loss")[0] for name, summary in summaries.items()}
-    above = task.chance - float(np.max(list(means.values())))
-    text = "Every model guesses better than the frequencies of the keys do (nats a step, the least)"
-    claims = [Claim(text, "what sounds tells what sounds next", ">= 1", above, above >= 1)]
+    claims = [beyond_frequencies(task, summaries)]
     if not as_published(config):
         return claims
     published = PUBLISHED[task.corpus]
@@ -225,14 +224,25 @@ def music_claims(config: Config, task: Music, summaries: dict[str, dict]) -> lis
                     source = f"Chung et al. 2014: {published[name]:.2f}; {source}"
                 text = f"Nats a step of {name} on the test split, the mean"
                 claims.append(Claim(text, source, f"<= {target:.2f}", means[name], means[name] <= target))
-    if {"elman", "gru", "lstm"} <= means.keys():
-        source, least = "prototypes, without weight noise: 0.23 and more, of single ones 0.15", 0.15
-        if task.corpus == "Nottingham":
-            source, least = "a replication: 0.77; Chung et al. 2014 have tanh ahead by 0.07", 0.2
-        gain = means["elman"] - float(np.max([means["gru"], means["lstm"]]))
-        text = "What gates gain over tanh at as many recurrent parameters (nats a step, the worse of GRU and LSTM)"
-        claims.append(Claim(text, source, f">= {least}", gain, gain >= least))
-    return claims
+    return [*claims, gain_of_gates(task, summaries)] if {"elman", "gru", "lstm"} <= means.keys() else claims
+
+
+def beyond_frequencies(task: Music, summaries: dict[str, dict]) -> Claim:
+    """What any network has to reach."""
+    above = task.chance - float(np.max([mean_sd(summary, "loss")[0] for summary in summaries.values()]))
+    text = "Every model guesses better than the frequencies of the keys do (nats a step, the least)"
+    return Claim(text, "what sounds tells what sounds next", ">= 1", above, above >= 1)
+
+
+def gain_of_gates(task: Music, summaries: dict[str, dict]) -> Claim:
+    """By how much the worse of GRU and LSTM is ahead of tanh, on which the papers differ where it is Nottingham."""
+    source, least, contested = "prototypes, without weight noise: 0.23 and more, of single ones 0.15", 0.15, ""
+    if task.corpus == "Nottingham":
+        source, least = "a replication: 0.77", 0.2
+        contested = "Chung et al. 2014, table 2, have tanh ahead by 0.07"
+    means = {name: mean_sd(summaries[name], "loss")[0] for name in ("elman", "gru", "lstm")}
+    gain = means["elman"] - float(np.max([means["gru"], means["lstm"]]))
+    return Claim(GAIN, source, f">= {least}", gain, gain >= least, contested=contested)
 
 
 def report(config: Config, task: Music, summaries: dict[str, dict]) -> Study:
