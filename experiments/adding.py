@@ -22,8 +22,8 @@ from typing import Any
 import jax
 
 from experiments.common.adding_report import SOLVED, Learning, far_share, read_learning, report
-from experiments.common.claims import Claim
-from experiments.common.cores import all_but_a_fifth, share_cores
+from experiments.common.claims import Claim, all_but_a_fifth
+from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, unclaimed
 from experiments.common.study_report import write_study
 from rnnjax.cell import Cell
@@ -183,9 +183,9 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     """Trains every model and writes the report. What is finished in `workdir` is not done again."""
     check(config)
     asked = to_dict(config)
-    entries = make_entries(dataclasses.replace(config, train=share_cores(config.train, config.seeds)))
+    entries = make_entries(config)
     claim_workdir(workdir, {"experiment": "adding", "config": asked})
-    summaries = run_entries(entries, workdir, config)
+    summaries = run_entries(entries, workdir, config, WORKERS)
     found = read_learning(workdir, summaries)
     made = claims(config, found) if is_default(config, get_config, VARIANTS[0]) else []
     study = report(config, {name: task_of(name, config) for name in summaries}, summaries, found, made)

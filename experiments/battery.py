@@ -38,7 +38,7 @@ from experiments.common.battery_parts import FAILED, conformance, guarded, speed
 from experiments.common.battery_report import Findings, Learned, tables
 from experiments.common.named_cell import EXAMPLE, NamedCell, find
 from experiments.common.parts import Part, finish
-from experiments.common.side_by_side import in_threads
+from experiments.common.side_by_side import WORKERS, in_threads
 from experiments.common.study import Entry, check_entries, check_sizes, run_entries
 from experiments.common.study_report import SETTINGS, Study, write_report
 from experiments.common.timing import describe, machine
@@ -53,8 +53,6 @@ from rnnjax.train.config import GradientConfig, ModelConfig, TrainConfig, UsageE
 from rnnjax.train.records import claim_workdir
 
 VARIANTS = ("memory",)
-WORKERS = 2
-"""What is measured at a time, but for the speed: the cores that the battery is meant for."""
 CHECKED = (3, 5)
 """Inputs and units of the cell that is held to the contract."""
 

@@ -27,6 +27,7 @@ from matplotlib.figure import Figure
 
 from experiments.common.claims import Claim
 from experiments.common.curves import QUANTILES, Curve
+from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, told, unclaimed, values_of
 from experiments.common.study_report import Study, Table, write_study
 from experiments.common.untrained import line_keys
@@ -55,8 +56,6 @@ CELLS = {
 MODELS = tuple(CELLS)
 ORTHOGONAL, SLOW = (LINEAR, MODRELU), ("elman", "lstm", "gru")
 LONGER = "gru-longer"
-WORKERS = 2
-"""Trainings at the same time: XLA compiles these models for as long as it trains them."""
 PROBED, FAR = 50, 100
 """Delays: that of most claims, whose gradients are measured, and the one of the full preset."""
 LAST = 50

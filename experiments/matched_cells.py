@@ -29,6 +29,7 @@ from experiments.common.claims import Claim
 from experiments.common.gru_lstm import FewConfig, FewPieces, LongConfig, TimeConfig
 from experiments.common.gru_lstm_report import draw_statements, statements
 from experiments.common.parts import Part, finish
+from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, unclaimed
 from experiments.common.study_report import Study, Table, write_study
 from experiments.common.timing import describe
@@ -43,8 +44,6 @@ VARIANTS = music.VARIANTS
 CELLS = ("elman", "gru", "lstm")
 LONG = (100, 200)
 """Lengths of the adding problem that claims are about."""
-WORKERS = 2
-"""Trainings at the same time: XLA compiles these models for longer than it trains them."""
 ENOUGH = 15
 """Epochs after which a training is judged."""
 

@@ -31,9 +31,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.common.claims import Claim
-from experiments.common.cores import all_but_a_fifth, share_cores
+from experiments.common.claims import Claim, all_but_a_fifth
 from experiments.common.order_report import UNSOLVED, is_solved, read_training, report
+from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, unclaimed
 from experiments.common.study_report import write_study
 from rnnjax.cells import Elman
@@ -216,12 +216,11 @@ def main(config: Config, workdir: pathlib.Path) -> None:
     check(config)
     task = make_task(config.task)[1]
     asked = to_dict(config)
-    shared = dataclasses.replace(config, train=share_cores(config.train, config.seeds))
     unprobed = dataclasses.replace(config.probe, on=False)
-    alone = dataclasses.replace(config, train=share_cores(config.train, 1), seeds=1, probe=unprobed)
+    alone = dataclasses.replace(config, seeds=1, probe=unprobed)
     claim_workdir(workdir, {"experiment": "temporal_order", "config": asked})
-    summaries = run_entries(make_entries(shared, task), workdir, shared)
-    rates = run_entries(rate_entries(alone, task), workdir, alone) if config.rates else {}
+    summaries = run_entries(make_entries(config, task), workdir, config, WORKERS)
+    rates = run_entries(rate_entries(alone, task), workdir, alone, WORKERS) if config.rates else {}
     made = claims(config, summaries, rates) if is_default(config, get_config, VARIANTS[0]) else []
     study = report(config, summaries, rates, read_training(workdir, summaries), made)
     write_study(workdir, study if made else unclaimed(study), summaries | rates)

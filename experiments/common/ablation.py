@@ -7,10 +7,8 @@ nothing. "Differs" is said where Holm's correction over the variants of a task l
 """
 
 import dataclasses
-import json
 import math
 import pathlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,14 +18,15 @@ from experiments.common.ablation_figure import Panel, draw
 from experiments.common.claims import Claim
 from experiments.common.curves import QUANTILES, Curve
 from experiments.common.paired import LEVEL, MOST, Paired, holm, paired
+from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, unclaimed
-from experiments.common.study_report import SETTINGS, Study, Table, write_report
+from experiments.common.study_report import Study, Table, write_report
 from rnnjax.cell import Cell
 from rnnjax.report import run_files
 from rnnjax.tasks import Task
 from rnnjax.train.build import make_model, make_task, task_options
 from rnnjax.train.config import GradientConfig, ModelConfig, TrainConfig, UsageError, build, to_dict
-from rnnjax.train.records import claim_workdir, write_json
+from rnnjax.train.records import claim_workdir
 
 FLOOR = -2.0
 """The lowest score: decades below chance."""
@@ -65,7 +64,6 @@ class Ablation:
 class Config:
     """variants: what is trained, the whole cell among it.
     seeds: how many are trained of each, from config.train.seed on.
-    workers: models that train at the same time, each in a thread.
     """
 
     tasks: Any
@@ -74,7 +72,6 @@ class Config:
     train: TrainConfig
     probe: GradientConfig = dataclasses.field(default_factory=lambda: GradientConfig(points=1, batch=32, on=True))
     seeds: int = 9  # 2^-8 is the smallest p, and stays below 0.05 where it is corrected for nine variants
-    workers: int = 2
 
 
 def task_groups(**tasks: dict[str, Any]) -> Any:
@@ -122,8 +119,6 @@ def check(ablation: Ablation, config: Config) -> None:
     """Raises UsageError for a config that can't be."""
     if not 1 <= config.seeds <= MOST:
         raise UsageError(f"--config.seeds is {config.seeds}: expected 1 to {MOST}, whose 2^seeds signs are all tried")
-    if config.workers < 1:
-        raise UsageError(f"--config.workers is {config.workers}: expected at least 1")
     check_entries(make_entries(ablation, config), config)
 
 
@@ -132,26 +127,13 @@ def run_ablation(ablation: Ablation, config: Config, workdir: pathlib.Path) -> N
     check(ablation, config)
     entries = make_entries(ablation, config)
     entries[0].make_model(config.train.seed)  # a corpus that is not there is told of before anything is written
-    asked = to_dict(config)
-    del asked["workers"]  # which says how the run is carried out, and not what it is
-    claim_workdir(workdir, {"experiment": ablation.name, "config": asked})
-    summaries, seconds = _timed(workdir / "seconds.json", lambda: run_entries(entries, workdir, config, config.workers))
+    claim_workdir(workdir, {"experiment": ablation.name, "config": to_dict(config)})
+    summaries = run_entries(entries, workdir, config, WORKERS)
     results = collect(ablation, config, summaries, workdir)
-    default = is_default(config, ablation.get_config, ablation.setting, "workers")
+    default = is_default(config, ablation.get_config, ablation.setting)
     study = report(ablation, config, results, ablation.judge(results) if default else [])
-    write_report(workdir, study if default else unclaimed(study), seconds, (SETTINGS,))
-
-
-def _timed(path: pathlib.Path, call: Callable[[], Any]) -> tuple[Any, float]:
-    """(What `call()` gives, the seconds that it took here and in earlier calls of the run, which stand in a file)."""
-    before = json.loads(path.read_text(encoding="utf-8"))["seconds"] if path.exists() else 0.0
-    started = time.monotonic()
-    try:
-        found = call()
-    finally:
-        seconds = before + time.monotonic() - started
-        write_json(path, {"seconds": round(seconds, 1)})
-    return found, seconds
+    seconds = run_files.seconds_of_study(workdir)
+    write_report(workdir, study if default else unclaimed(study), seconds)
 
 
 def scored(loss: float | None, chance: float) -> float:

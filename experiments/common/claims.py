@@ -46,6 +46,11 @@ def worst(ratios: Iterable[float]) -> float | None:
     return float(np.max(ratios)) if ratios else None
 
 
+def all_but_a_fifth(seeds: int) -> int:
+    """How many of so many seeds a rule asks for that allows for one in five to fail, and for one in any case."""
+    return seeds - max(1, seeds // 5)
+
+
 def write_claims(path: pathlib.Path, study: str, claims: Sequence[Claim], seconds: float) -> None:
     """Writes claims.json. The measured numbers are rounded to 6 digits, which is more than any rule asks for.
 

@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+WORKERS = 2
+"""Of studies whose trainings are many and short: small machines have two cores. What comes out depends on no number."""
+
 Item = TypeVar("Item")
 
 

@@ -6,13 +6,14 @@
 An entry is finished when its summary.json is there. A run that was killed goes on with the same command.
 """
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -92,7 +93,8 @@ def run_entries(
 ) -> dict[str, dict[str, Any]]:
     """Trains every entry with config.seeds seeds from config.train.seed on: {name: what its summary.json holds}.
 
-    With config.probe.on, dL/dcarry_t is measured in training: norms.npz, `UNROLL` [step, distance, quartile].
+    With config.probe.on, dL/dcarry_t is measured in training: norms.npz, `UNROLL` [step, distance, quartile]. The time
+    that all calls for this workdir took together stands in seconds.json.
     workers: entries that train at the same time, each in a thread.
     """
     check_entries(entries, config)
@@ -105,8 +107,19 @@ def run_entries(
             say(f"{at}/{len(entries)} {entry.name}")
             _run_entry(entry, workdir / entry.name, config)
 
-    in_threads(finish, enumerate(entries, start=1), workers)
+    with _timed(workdir):
+        in_threads(finish, enumerate(entries, start=1), workers)
     return {entry.name: run_files.read_summary(workdir / entry.name) for entry in entries}
+
+
+@contextlib.contextmanager
+def _timed(workdir: pathlib.Path) -> Iterator[None]:
+    """Adds the time of what is done within to that of the study."""
+    before, started = run_files.seconds_of_study(workdir), time.monotonic()
+    try:
+        yield
+    finally:
+        write_json(workdir / "seconds.json", {"seconds": round(before + time.monotonic() - started, 1)})
 
 
 def say(what: str) -> None:
@@ -122,7 +135,6 @@ def _run_entry(entry: Entry, folder: pathlib.Path, config: Any) -> None:
     if config.probe.on and entry.cell:
         steps = log_spaced_steps(training.steps, training.steps_per_call, config.probe.points)
         probes = [GradientNorms(entry.task, probed_batch(entry.task, entry.train.seed, config.probe.batch), steps)]
-    started = time.monotonic()
     try:
         trained = train(replicas, entry.task, training, folder, probes=probes, name=entry.name, until=entry.until)
     except NonFiniteError as error:  # a result of the study, and not its end; of several replicas it stops one
@@ -145,7 +157,6 @@ def _run_entry(entry: Entry, folder: pathlib.Path, config: Any) -> None:
         "parameters": parameter_count(replicas[0].model),
         "steps": training.steps,
         "seconds": round(run_files.seconds_of_training(folder), 1),
-        "seconds_with_scores": round(time.monotonic() - started, 1),
         "replicas": of_seeds,
     }
     write_json(folder / "summary.json", summary)

@@ -48,7 +48,7 @@ class Study:
 
 def write_study(workdir: pathlib.Path, study: Study, summaries: Mapping[str, dict[str, Any]]) -> None:
     """The report of models that were trained, with --probe the gradient over time in it."""
-    seconds = sum(summary["seconds_with_scores"] for summary in summaries.values())
+    seconds = run_files.seconds_of_study(workdir)
     drawn, shown = dict(study.drawn), list(study.tables)
     if (run := gradient_run(workdir, study, summaries)) is not None:
         drawn["gradients"] = (figures.curves(run), "The gradient on its way back from the loss, in the study's models")

@@ -58,6 +58,14 @@ def slopes(norms: np.ndarray) -> np.ndarray:
         return np.asarray(_slope(np.moveaxis(norms, -2, 0))).mean(-1)
 
 
+def one_by_one(function: Callable) -> Callable:
+    """A function mapped over the first axis of its arguments, and compiled.
+
+    Not by jax.vmap: XLA was seen to hang in decompositions of many matrices at once, on a CPU of few cores.
+    """
+    return jax.jit(lambda *given: jax.lax.map(lambda one: function(*one), given))
+
+
 def root_keys(config: Any) -> jax.Array:
     """[config.seeds], the keys of the seeds from config.seed on."""
     return jax.vmap(root_key)(jnp.arange(config.seed, config.seed + config.seeds))

@@ -113,6 +113,12 @@ def seconds_of_training(folder: pathlib.Path) -> float:
     return float(max((row.get("seconds") or 0.0 for row in rows), default=0.0))
 
 
+def seconds_of_study(workdir: pathlib.Path) -> float:
+    """The time of a study's trainings, in all that they were carried out in; 0 where there is no seconds.json."""
+    path = workdir / "seconds.json"
+    return float(read_object(path, {"seconds": float | int})["seconds"]) if path.exists() else 0.0
+
+
 def read_norms(path: pathlib.Path) -> dict[str, np.ndarray]:
     """The arrays of a norms.npz: `step` and, by unroll, log10 norms [step, distance, quartile]."""
     return _read_arrays(path)
