@@ -3,6 +3,9 @@
 import jax
 import pytest
 
+from rnnjax.train.devices import without_deadlock
+
+without_deadlock()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

@@ -61,7 +61,8 @@ def slopes(norms: np.ndarray) -> np.ndarray:
 def one_by_one(function: Callable) -> Callable:
     """A function mapped over the first axis of its arguments, and compiled.
 
-    Not by jax.vmap: XLA was seen to hang in decompositions of many matrices at once, on a CPU of few cores.
+    By jax.vmap a draw of orthogonal matrices and an unroll in one program wait for themselves for good on a CPU, before
+    JAX 0.12 and without `rnnjax.train.devices.without_deadlock`.
     """
     return jax.jit(lambda *given: jax.lax.map(lambda one: function(*one), given))
 

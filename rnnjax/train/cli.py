@@ -41,7 +41,7 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from rnnjax.train.config import CheckpointConfig, Leaf, UsageError, check_choice, leaves, read
-from rnnjax.train.devices import start
+from rnnjax.train.devices import start, without_deadlock
 from rnnjax.train.signals import RESUME, Interrupted, ending
 
 PRESETS = ("quick", "full")
@@ -147,6 +147,7 @@ def folder(flag: str, text: str) -> pathlib.Path:
 
 def call(main: Callable, parsed: Parsed) -> int:
     """Calls `main(config, workdir)`: the exit status. Prints what the user can mend, raises what is a bug."""
+    without_deadlock()
     try:
         training = getattr(parsed.config, "train", None)
         if training is not None:

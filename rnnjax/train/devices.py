@@ -24,6 +24,16 @@ from rnnjax.train.config import DistributedConfig, TrainConfig, UsageError, vali
 REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
 
+def without_deadlock() -> None:
+    """Keeps XLA from a schedule in which programs of JAX before 0.12 were seen to wait for themselves for good, on a CPU:
+    matrices drawn orthogonal and an unroll in one compiled program. Bits and speed stay. Called before JAX starts.
+    """
+    flag = "--xla_cpu_enable_concurrency_optimized_scheduler"
+    given = os.environ.get("XLA_FLAGS", "")
+    if jax.__version_info__ < (0, 12) and flag not in given:
+        os.environ["XLA_FLAGS"] = f"{given} {flag}=false".strip()
+
+
 def use_devices(count: int, processes: int = 1) -> None:
     """Lets JAX find `count` devices: on a CPU the host is split into as many, which has to be said before JAX starts.
 
