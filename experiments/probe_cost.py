@@ -129,7 +129,7 @@ def measure(model: nnx.Module, task: Adding, config: Config) -> dict[str, float]
     arguments = (params, optimizer.init(params), root_key(config.train.seed))
     calls = {name: functools.partial(kind, *arguments) for name, kind in kinds.items()}
     batch = jax.jit(task.sample, static_argnums=1)(arguments[-1], config.train.batch_size)
-    calls |= {name: functools.partial(jax.jit(probe(loss)), params, batch) for name, probe in OTHERS.items()}
+    calls |= {name: functools.partial(probe(loss), params, batch) for name, probe in OTHERS.items()}
     for call in calls.values():
         jax.block_until_ready(call())
     with count_compilations() as compilations:

@@ -6,22 +6,24 @@
     python -m launch.studies --workdir=DIR --studies=slope_law,adding
 
 Each is run by its own command, python -m experiments.STUDY --workdir=DIR/STUDY, and says what it says into log.txt
-there. In the end DIR/index.html is the report of all, DIR/index.md the table of every claim with what was expected and
-what measured, and a table on the screen tells how many held, did not hold, and are contested in the literature.
+there. In the end DIR/index.html is the report of all that DIR holds, DIR/index.md the table of every claim of the
+studies that finished, with what was expected and what measured, and a table on the screen tells how many held, did not
+hold, and are contested in the literature.
 
 The same command goes on where it was stopped or killed: finished studies are not run again. Ctrl-C or SIGTERM lets the
 one at work save. A study that fails is told of in the end, and the others run.
 
-Exit status: 0 all finished, whatever held; 1 some failed; 2 usage error; 75 saved upon SIGTERM; 130 upon Ctrl-C.
+Exit status: 0 all finished, whatever held, or at work elsewhere; 1 some failed; 2 usage error; 75 saved upon SIGTERM;
+130 upon Ctrl-C.
 """
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch import flags
-from launch.job import Job, read_record
+from launch.job import Job, identity, read_record
 from launch.local import Pool, exit_status
 from launch.plan import Run
 from launch.table import Board, Status, summary
@@ -99,35 +101,46 @@ def make_plan(options: dict[str, Any], workdir: pathlib.Path) -> Plan:
     plan = Plan(tuple(Run(name, {}) for name in names), options["preset"], workdir, pathlib.Path.cwd())
     for run in plan.runs:
         ran = read_record(plan.folder(run))["arguments"]
-        if ran is not None and list(map(str, ran)) != plan.job(run).arguments:
-            raise UsageError(f"{plan.folder(run)} holds {' '.join(map(str, ran))}: give another --workdir")
+        if ran is not None and identity(map(str, ran)) != identity(plan.job(run).arguments):
+            told = " ".join(identity(map(str, ran)))
+            raise UsageError(f"{plan.folder(run)} holds {told}: give another --workdir, or another --preset")
     return plan
 
 
 def write_report(plan: Plan, statuses: Sequence[Status]) -> None:
     """Writes index.html and index.md, and shows how many claims have which verdict."""
     page = write_html([plan.workdir], plan.workdir / "index.html")
-    studies = [study for run in plan.runs for study in page.studies if study.folder.name == run.name]
+    finished = finished_studies(page.studies, plan.workdir, statuses)
     with replacing(plan.workdir / "index.md") as path:
-        path.write_text(index(studies, statuses), encoding="utf-8")
-    overview.print_verdicts(studies)
+        path.write_text(index(finished, statuses), encoding="utf-8")
+    overview.print_verdicts(list(finished.values()))
     print(f"report: {page.path} and {plan.workdir / 'index.md'}")
 
 
-def index(studies: Sequence[Study], statuses: Sequence[Status]) -> str:
+def finished_studies(found: Sequence[Study], workdir: pathlib.Path, statuses: Sequence[Status]) -> dict[str, Study]:
+    """{name: study} of those that are finished now or were before, in the order of STUDIES: a claim of one that failed
+    may be an older one's."""
+    states = {status.name: status.state for status in statuses}
+    held = {study.folder.name: study for study in found if study.folder.parent == workdir and study.claims is not None}
+    return {
+        name: held[name]
+        for name in STUDIES
+        if name in held and states.get(name, read_record(workdir / name)["state"]) == "finished"
+    }
+
+
+def index(finished: Mapping[str, Study], statuses: Sequence[Status]) -> str:
     """Markdown: how many claims of every study have which verdict, and every claim with expected and measured."""
-    told = {study.folder.name: study for study in studies if study.claims is not None}
-    header = ("study", *overview.VERDICTS, "seconds")
-    rows = []
-    for status in statuses:
-        study = told.get(status.name) if status.state == "finished" else None
-        link = f"[{status.name}]({status.name}/report.md)"
-        found = [*overview.counts([study]).values(), study.seconds] if study else [None] * (len(header) - 1)
-        rows.append([link if study else f"{status.name}: {status.state} {status.said}".strip(), *found])
-    every = overview.counts(list(told.values()))
-    rows.append(["all", *every.values(), sum(study.seconds or 0 for study in told.values())])
-    parts = ["# Theory against measurement", tables.markdown_table(header, rows)]
-    for name, study in told.items():
+    rows = [
+        [f"[{name}]({name}/report.md)", *overview.counts([study]).values(), study.seconds]
+        for name, study in finished.items()
+    ]
+    other = [status for status in statuses if status.name not in finished]
+    rows += [[f"{one.name}: {one.state} {one.said}".strip(), *[None] * (len(overview.VERDICTS) + 1)] for one in other]
+    studies = list(finished.values())
+    rows.append(["all", *overview.counts(studies).values(), sum(study.seconds or 0 for study in studies)])
+    parts = ["# Theory against measurement", tables.markdown_table(("study", *overview.VERDICTS, "seconds"), rows)]
+    for name, study in finished.items():
         parts += [f"## {name}", tables.claims_table(study.claims)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 

@@ -126,7 +126,10 @@ class Cell:
         return jax.tree.leaves(carry)[0]
 
     def gates(self, params: Params, carry: Carry, z: Any) -> dict[str, Gate] | None:
-        """{name as in the equations: Gate} of the step from this carry; None where the cell names none."""
+        """{name as in the equations: Gate} of the step from this carry; None where the cell names none.
+
+        A subclass that overrides `step` alone inherits the gates of another step: who reads them asks `gates_of`.
+        """
         del params, carry, z
         return None
 
@@ -144,6 +147,12 @@ class Cell:
         names = ("step", "step_and_keep", "linearize", "pull", "collect")
         owner = next(base for base in type(self).__mro__ if any(name in vars(base) for name in names))
         return all(name in vars(owner) for name in names)
+
+
+def gates_of(cell: Cell, params: Params, carry: Carry, z: Any) -> dict[str, Gate] | None:
+    """What the cell's `gates` gives; None where it names none of its own step."""
+    owner = next(base for base in type(cell).__mro__ if "gates" in vars(base) or "step" in vars(base))
+    return cell.gates(params, carry, z) if "gates" in vars(owner) else None
 
 
 @jax.custom_jvp

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell, check_choice, parameter_dtype
+from rnnjax.cell import Cell, check_choice, gates_of, parameter_dtype
 from rnnjax.layers.masks import Transposed, masked, row_masks, scaled
 from rnnjax.layers.wrappers import Wrapper, is_random
 from rnnjax.unroll.sequence import cast
@@ -99,9 +99,6 @@ class _RandomSteps(_Random):
     def read(self, params, carry, z):
         return self.cell.read(params, carry, self.split(z)[0])
 
-    def gates(self, params, carry, z):
-        return self.cell.gates(params, carry, self.split(z)[0])
-
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentDropout(_RandomSteps):
@@ -147,7 +144,7 @@ class RecurrentDropout(_RandomSteps):
 
     def gates(self, params, carry, z):
         z, masks = self.split(z)
-        return self.cell.gates(masked(params, masks), carry, z)
+        return gates_of(self.cell, masked(params, masks), carry, z)
 
     def step_and_keep(self, params, carry, z):
         z, masks = self.split(z)
@@ -224,6 +221,9 @@ class Zoneout(_RandomSteps):
     def step(self, params, carry, z):
         z, masks = self.split(z)
         return self._mix(carry, self.cell.step(params, carry, z), masks)
+
+    def gates(self, params, carry, z):
+        return gates_of(self.cell, params, carry, self.split(z)[0])
 
     def _mix(self, before, after, masks):
         if masks is None:

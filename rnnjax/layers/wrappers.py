@@ -6,7 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import Cell
+from rnnjax.cell import Cell, gates_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Wrapper(Cell):
         return self.cell.read(params, carry, z)
 
     def gates(self, params, carry, z):
-        return self.cell.gates(params, carry, z)
+        return gates_of(self.cell, params, carry, z)
 
     @property
     def brings_backward(self):

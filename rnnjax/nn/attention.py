@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnnjax.cell import check_sizes, dot, parameter_dtype
+from rnnjax.cell import check_sizes, dot, gates_of, parameter_dtype
 from rnnjax.initializers import draw
 from rnnjax.layers import Wrapper, is_random
 from rnnjax.unroll.sequence import check_lengths, valid_steps
@@ -217,7 +217,7 @@ class Attentive(Wrapper):
 
     def gates(self, params, carry, z):
         z = self._project(params, z, self._context(params, carry))
-        return self.cell.gates(params["cell"], self._inside(carry), z)
+        return gates_of(self.cell, params["cell"], self._inside(carry), z)
 
     def _context(self, params, carry):
         weights = self.attention.weights(params["attention"], params["memory"], carry[0][None])

@@ -2,13 +2,15 @@
 
 import functools
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
-from rnnjax.cell import Cell, Gate, sigmoid
+from rnnjax.cell import Gate, gates_of, sigmoid
+from rnnjax.probes.places import primitives
 from rnnjax.probes.unrolls import carries_before, valid_mask
 from rnnjax.unroll.handlers import Steps
 from rnnjax.unroll.sequence import expand
@@ -43,9 +45,11 @@ def gate_statistics(found: dict[str, Steps]) -> dict[str, dict[str, GateStatisti
 
     Returns {unroll: {gate: GateStatistics}}. A cell names its gates in `Cell.gates`, and its candidates and bounded
     activations with them: i, f, o and g of an LSTM. Of one that names none, a cell of Flax or a user's first one, they
-    are the sigmoids and tanhs of its step in their order: sigmoid, sigmoid_1, tanh. A relu is not bounded and no gate.
+    are the sigmoids and tanhs of its `project` and `step`, in their order: sigmoid, sigmoid_1, tanh. A relu is not
+    bounded and no gate, nor is what has other axes than [*batch, F], such as the scores of an attention.
 
-    Raises ValueError where no unroll has a gate.
+    Raises ValueError where no unroll has a gate, and for a cell that names none and has a sigmoid or tanh inside a
+    scan, while or cond of its own, where each would stand for several.
     """
     statistics = {name: _of_unroll(steps) for name, steps in found.items()}
     if not any(statistics.values()):
@@ -56,31 +60,68 @@ def gate_statistics(found: dict[str, Steps]) -> dict[str, dict[str, GateStatisti
     return statistics
 
 
+@jax.jit
 def _of_unroll(steps: Steps) -> dict[str, GateStatistics]:
-    ends = {}
+    cell, params, ends = steps.cell, steps.params, {}
+    zs, before = cell.project(params, steps.inputs), carries_before(steps)
 
-    def values(carry, z):
-        gates = _gates(steps.cell, steps.params, carry, z)
-        ends.update({name: (gate.low, gate.high) for name, gate in gates.items()})  # no arrays: the same at every step
-        return {name: gate.values for name, gate in gates.items()}
+    def named(carry, z):
+        return _values(gates_of(cell, params, carry, z), ends)
 
-    found = jax.vmap(values)(carries_before(steps), steps.cell.project(steps.params, steps.inputs))
-    return {name: _statistics(Gate(of, *ends[name]), valid_mask(steps)) for name, of in found.items()}
+    def looked_for(carry, inputs):
+        def step(carry, inputs):
+            return cell.step(params, carry, cell.project(params, inputs))
+
+        return _values(_found(jax.make_jaxpr(step)(carry, inputs), jax.tree.leaves((carry, inputs))), ends)
+
+    valid = valid_mask(steps)
+    if jax.eval_shape(functools.partial(gates_of, cell, params), *_first((before, zs))) is None:
+        run = looked_for
+        if _takes_one_example(steps, before):  # so that what has no axis of examples is told from what has
+            for _ in valid.shape[1:]:
+                run = jax.vmap(run)
+        found = jax.vmap(run)(before, steps.inputs)
+        found = {name: values for name, values in found.items() if values.shape[: valid.ndim] == valid.shape}
+    else:
+        found = jax.vmap(named)(before, zs)
+    return {name: _statistics(Gate(values, *ends[name]), valid) for name, values in found.items()}
 
 
-def _gates(cell: Cell, params: Any, carry: Any, z: Any) -> dict[str, Gate]:
-    named = cell.gates(params, carry, z)
-    if named is not None:
-        return named
-    return _found(jax.make_jaxpr(functools.partial(cell.step, params))(carry, z), jax.tree.leaves((carry, z)))
+def _values(gates: dict[str, Gate], ends: dict[str, tuple[float, float]]) -> dict[str, jax.Array]:
+    """The values alone; the ends, which are no arrays and the same at every step, are put into `ends`."""
+    ends.update({name: (gate.low, gate.high) for name, gate in gates.items()})
+    return {name: gate.values for name, gate in gates.items()}
+
+
+def _first(tree: Any) -> Any:
+    """Types of the leaves [T, ...], without time."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree)
+
+
+def _takes_one_example(steps: Steps, before: Any) -> bool:
+    """Whether a step of one example gives the carry of one: not where parameters hold an array for each."""
+    lead = valid_mask(steps).ndim
+    alone = [
+        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), tree)
+        for tree in (before, steps.inputs)
+    ]
+
+    def step(params, carry, inputs):
+        return steps.cell.step(params, carry, steps.cell.project(params, inputs))
+
+    try:
+        after = jax.eval_shape(step, steps.params, *alone)
+    except (TypeError, ValueError):
+        return False
+    return jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, alone[0])
 
 
 def _statistics(gate: Gate, valid: jax.Array) -> GateStatistics:
     """Of a gate whose values are [T, *batch, F]."""
     values, low, high = gate
     dtype = jnp.promote_types(values.dtype, jnp.float32)
-    values = (values.astype(dtype) - low) / (high - low)
-    values = values.reshape(*valid.shape, -1)  # a gate of one value an example, or of several axes
+    features = math.prod(values.shape[valid.ndim :])
+    values = (values.astype(dtype).reshape(*valid.shape, features) - low) / (high - low)
     there = jnp.broadcast_to(expand(valid, values), values.shape)
     ends = (values < MARGIN, values > 1 - MARGIN)
     all_but_time, all_but_units = tuple(range(1, values.ndim)), tuple(range(values.ndim - 1))
@@ -89,11 +130,12 @@ def _statistics(gate: Gate, valid: jax.Array) -> GateStatistics:
         mean = jnp.mean(values, axes, where=there) * (high - low) + low
         return mean, *(jnp.mean(end.astype(dtype), axes, where=there) for end in ends)
 
-    counts, _ = jnp.histogram(values, BINS, (0, 1), weights=there.astype(dtype))
-    histogram = counts / jnp.maximum(jnp.sum(there), 1)
-    return GateStatistics(
-        *shares(all_but_time), *shares(all_but_units), histogram, jnp.linspace(low, high, BINS + 1, dtype=dtype)
-    )
+    bins = jnp.clip(jnp.floor(values * BINS), 0, BINS - 1)
+    # Whole numbers within a step: float32 stops counting at 2^24.
+    counts = [jnp.sum((bins == at) & there, axis=all_but_time, dtype=jnp.int32) for at in range(BINS)]
+    counts = jnp.sum(jnp.stack(counts).astype(dtype), axis=1)
+    edges = jnp.linspace(low, high, BINS + 1, dtype=dtype)
+    return GateStatistics(*shares(all_but_time), *shares(all_but_units), counts / jnp.maximum(counts.sum(), 1), edges)
 
 
 _BOUNDED = {"logistic": ("sigmoid", 0.0, 1.0), "tanh": ("tanh", -1.0, 1.0)}
@@ -125,6 +167,7 @@ def _evaluate(jaxpr: ClosedJaxpr, arguments: list[jax.Array], gates: dict[str, G
             kind = _BOUNDED["logistic"] if _is_ours(inside) else None
             outputs = _evaluate(inside, given, gates if kind is None else {})
         else:
+            _check_none_inside(equation)
             outputs = primitive.bind(*given, **equation.params)
             outputs = outputs if primitive.multiple_results else [outputs]
         if kind is not None:
@@ -132,6 +175,16 @@ def _evaluate(jaxpr: ClosedJaxpr, arguments: list[jax.Array], gates: dict[str, G
             gates[next(name for name in names if name not in gates)] = Gate(outputs[0], *kind[1:])
         held.update(zip(equation.outvars, outputs, strict=True))
     return list(map(read, jaxpr.jaxpr.outvars))
+
+
+def _check_none_inside(equation: Any) -> None:
+    """Raises ValueError where a loop or branch has a gate inside."""
+    for inner in jaxprs_in_params(equation.params):
+        if inside := sorted({_BOUNDED[name][0] for name in primitives(inner) if name in _BOUNDED}):
+            raise ValueError(
+                f"a step has a {' and a '.join(inside)} inside a {equation.primitive.name}, where one would stand for "
+                "several: name what is bounded in Cell.gates"
+            )
 
 
 def _is_ours(jaxpr: ClosedJaxpr) -> bool:

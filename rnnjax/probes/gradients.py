@@ -60,9 +60,10 @@ def carry_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
 def input_gradients(loss_fn: Callable, *, has_aux: bool = False) -> Callable:
     """dL/dx_t of the inputs of every `unroll` that `loss_fn` calls: what each layer hands to the one below.
 
-    loss_fn, the function that is returned, names and errors are those of `carry_gradients`. It gives {name of the
-    unroll: the inputs' gradient, leaves [T, *batch, features]}: 0 at pads, None for a leaf of whole numbers. Inputs
-    count in the dtype of the parameters, to which `unroll` brings them.
+    loss_fn, the function that is returned, names and errors are those of `carry_gradients`, but that a carry may hold
+    whole numbers. It gives {name of the unroll: the inputs' gradient, leaves [T, *batch, features]}: 0 at pads, None
+    for a leaf of whole numbers. Inputs count as `unroll` is given them, in the dtype of the parameters: in training
+    after an `InputDropout` has masked them.
     """
     return _of_part(loss_fn, "inputs", has_aux)
 

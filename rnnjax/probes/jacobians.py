@@ -15,7 +15,7 @@ from rnnjax.cell import Carry, Cell, Params
 from rnnjax.probes.unrolls import carries_before
 from rnnjax.unroll import unroll
 from rnnjax.unroll.handlers import Steps
-from rnnjax.unroll.sequence import check_carry, check_inputs, keep_where
+from rnnjax.unroll.sequence import check_carry, check_inputs, keep_where, vary
 
 
 def step_jacobians(cell: Cell, params: Params, inputs: Any, carry: Carry | None = None) -> jax.Array:
@@ -39,6 +39,7 @@ def unroll_jacobians(found: dict[str, Steps]) -> dict[str, jax.Array]:
     return {name: _jacobians(steps) for name, steps in found.items()}
 
 
+@jax.jit
 def _jacobians(steps: Steps) -> jax.Array:
     """Row by row, for all steps and examples at once, so that parameters may hold an array per example."""
     zs, before = steps.cell.project(steps.params, steps.inputs), carries_before(steps)
@@ -59,7 +60,7 @@ def _jacobians(steps: Steps) -> jax.Array:
         (d_before,) = pull(jax.tree.unflatten(structure, of_all))
         return jnp.concatenate([d.reshape(*d.shape[:lead], -1) for d in jax.tree.leaves(d_before)], axis=-1)
 
-    eye = jnp.eye(sum(sizes), dtype=leaves[0].dtype)
+    eye = vary(jnp.eye(sum(sizes), dtype=leaves[0].dtype), steps)
     jacobians = jax.vmap(functools.partial(row, jax.vjp(step, before)[1]), out_axes=lead)(eye)
     return (
         jacobians if steps.valid is None else keep_where(steps.valid, jacobians, jnp.broadcast_to(eye, jacobians.shape))

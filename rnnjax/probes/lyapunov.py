@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnjax.cell import Carry, Cell, Params
 from rnnjax.unroll.handlers import Steps
-from rnnjax.unroll.sequence import check_carry, check_inputs, time_of
+from rnnjax.unroll.sequence import check_carry, check_inputs, time_of, vary
 
 _PARTS = 10
 """Of a trajectory, from whose means the error is taken."""
@@ -20,7 +20,8 @@ _PARTS = 10
 class LyapunovSpectrum(NamedTuple):
     """What `lyapunov_spectrum` measures.
 
-    exponents [*batch, K], in nats a step, in the order of the decomposition, which is that of their size up to noise.
+    exponents [*batch, K], in nats a step, in the order of the decomposition, which is that of their size up to noise;
+        -inf in directions that a step leads nothing on in, such as the context of an attention.
     error [*batch, K]: their standard error, from the means of ten parts of the trajectory, one after another; nan where
         there are fewer than ten decompositions.
     digits [*batch]: the decimal digits that the basis lost between two decompositions, at the worst.
@@ -90,7 +91,8 @@ def unroll_spectra(
 def _checked(steps: Steps, count: int | None, every: int, burn_in: int, basis: Any) -> LyapunovSpectrum:
     lead = jax.tree.leaves(steps.inputs)[0].ndim - 2
     fields = jax.tree.leaves(steps.first)
-    size, dtype = sum(math.prod(field.shape[lead:]) for field in fields), fields[0].dtype
+    size = sum(math.prod(field.shape[lead:]) for field in fields)
+    dtype = jnp.promote_types(fields[0].dtype, jnp.float32)  # of the basis: nothing is decomposed in less
     count = size if count is None else count
     _check_counts(time_of(steps.inputs), size, count, every, burn_in)
     shape = (*fields[0].shape[:lead], size, count)
@@ -101,6 +103,11 @@ def _checked(steps: Steps, count: int | None, every: int, burn_in: int, basis: A
     found = _spectrum(dataclasses.replace(steps, carries=None), jnp.asarray(basis, dtype), every, burn_in)
     held = -math.log10(jnp.finfo(dtype).eps)
     if every > 1 and not isinstance(found.digits, jax.core.Tracer) and jnp.max(found.digits, initial=0) >= held:
+        if jnp.isinf(found.digits).any():
+            raise ValueError(
+                f"a step leads nothing on in some of the {count} directions, whose exponents are -inf, and in which a "
+                "basis can't be kept over several steps: take every=1, or a lower count"
+            )
         raise ValueError(
             f"between two decompositions the basis lost {float(jnp.max(found.digits)):.1f} decimal digits, of "
             f"{held:.1f} that {dtype} has: take a smaller every, a lower count, or float64"
@@ -110,7 +117,8 @@ def _checked(steps: Steps, count: int | None, every: int, burn_in: int, basis: A
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _spectrum(steps, basis, every, burn_in):
-    leaves, structure = jax.tree.flatten(steps.first)
+    first, basis = vary((steps.first, basis), steps)
+    leaves, structure = jax.tree.flatten(first)
     lead = basis.ndim - 2
 
     def split(basis):
@@ -132,7 +140,9 @@ def _spectrum(steps, basis, every, burn_in):
             return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), after, carry)
 
         carry, along = jax.linearize(step, state[0])
-        return (carry, jax.vmap(along, -1, -1)(state[1])), None
+        narrow = jax.tree.map(lambda column, like: column.astype(like.dtype), state[1], state[0])
+        pushed = jax.vmap(along, -1, -1)(narrow)
+        return (carry, jax.tree.map(lambda column: column.astype(basis.dtype), pushed)), None
 
     def stretch(state, zs):
         (carry, columns), _ = jax.lax.scan(push, state, zs, reverse=steps.reverse)
@@ -141,7 +151,7 @@ def _spectrum(steps, basis, every, burn_in):
 
     zs = steps.cell.project(steps.params, steps.inputs)
     zs = jax.tree.map(lambda z: z.reshape(-1, every, *z.shape[1:]), zs)
-    (carry, columns), grown = jax.lax.scan(stretch, (steps.first, split(basis)), zs, reverse=steps.reverse)
+    (carry, columns), grown = jax.lax.scan(stretch, (first, split(basis)), zs, reverse=steps.reverse)
     grown = grown[::-1] if steps.reverse else grown
     digits = jnp.max(grown.max(-1) - grown.min(-1), axis=0) / math.log(10)
     counted = grown[burn_in // every :] / every

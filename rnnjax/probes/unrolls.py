@@ -11,7 +11,6 @@ JAX reuses the trace of a function that was jitted before, where a handler would
 metadata around each trace is part of JAX's trace key, and so forces a new one.
 """
 
-import collections
 import functools
 import itertools
 from collections.abc import Callable, Collection
@@ -21,15 +20,13 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import jaxprs_in_params
 
-from rnnjax.cell import Carry
+from rnnjax.cell import Carry, Cell
+from rnnjax.layers.dropout import Noisy
+from rnnjax.probes.places import LOOPS, RUNS_ONCE, TAG, check_each_runs_once, primitives
 from rnnjax.unroll import handlers
 from rnnjax.unroll.sequence import vary
 
-_TAG = "rnnjax.unroll"
-_RUNS_ONCE = {"jit", "pjit", "closed_call", "checkpoint", "remat2"}
-_LOOPS = {"scan", "while"}
 _SCANS_BY_ITSELF = (
     ". It scans by itself (flax.linen.RNN and flax.nnx.RNN do, or a jax.lax.scan of your own), where no carry can be "
     "seen: run the cell with rnnjax.unroll instead. rnnjax.interop.linen.LinenCell and rnnjax.interop.nnx.NNXCell make "
@@ -70,33 +67,36 @@ def compiled(loss_fn: Callable, differentiate: Callable) -> Callable:
     return of_arguments
 
 
-def discover(function: Callable, *, through: Collection[str] = _RUNS_ONCE) -> dict[str, Seen]:
+def discover(function: Callable, *, through: Collection[str] = RUNS_ONCE) -> dict[str, Seen]:
     """{name: what it has seen} of every unroll that `function()` calls, in order.
 
-    Raises ValueError as `carry_gradients` does, and for an unroll inside one of `_RUNS_ONCE` that is not in `through`.
+    Raises ValueError as `carry_gradients` does, and for an unroll inside one of `RUNS_ONCE` that is not in `through`.
     """
     handler = _Discover()
     with fresh_trace(), handlers.handling(handler):
         jaxpr = jax.make_jaxpr(function)()
     if not handler.found:
-        scans = not _LOOPS.isdisjoint(_primitives(jaxpr.jaxpr))
+        scans = not LOOPS.isdisjoint(primitives(jaxpr.jaxpr))
         raise ValueError(
-            f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to take a "
-            "gradient of" + (_SCANS_BY_ITSELF if scans else "")
+            f"{getattr(function, '__qualname__', function)} calls no rnnjax.unroll, so there is no carry to see"
+            + (_SCANS_BY_ITSELF if scans else "")
         )
-    _check_each_runs_once(jaxpr.jaxpr, handler.found, through)
-    for name, seen in handler.found.items():
+    check_each_runs_once(jaxpr.jaxpr, handler.found, through)
+    return handler.found
+
+
+def zeros_like(found: dict[str, Seen], *parts: str) -> dict[str, dict[str, list]]:
+    """{name: {part: zeros}} of every unroll that `discover` has found, leaf by leaf, None for what has no gradient.
+
+    Raises ValueError where that is a part of a carry.
+    """
+    for name, seen in found.items() if "carries" in parts else ():
         for path, leaf in jax.tree_util.tree_leaves_with_path(seen.carries):
             if not is_floating(leaf):
                 raise ValueError(
                     f"the carry of unroll {name!r} holds {jax.tree_util.keystr(path)} of dtype {leaf.dtype}, which has "
                     "no gradient: keep whole numbers among the inputs"
                 )
-    return handler.found
-
-
-def zeros_like(found: dict[str, Seen], *parts: str) -> dict[str, dict[str, list]]:
-    """{name: {part: zeros}} of every unroll that `discover` has found, leaf by leaf, None for what has no gradient."""
 
     def zeros(like):
         return vary(jnp.zeros(like.shape, like.dtype), like) if is_floating(like) else None
@@ -135,14 +135,14 @@ class _Discover(_Numbered):
         self.found: dict[str, Seen] = {}
 
     def before(self, name, like, inputs):
-        self.found[self.add(name)] = Seen(like, jax.tree.map(jax.typeof, inputs), None)
+        self.found[self.add(name)] = Seen(like, jax.tree.map(jax.typeof, _bare(inputs)), None)
         return inputs, None
 
     def after(self, steps, outputs):
         name = self.names[-1]
         self.found[name] = self.found[name]._replace(outputs=jax.typeof(outputs))
         leaves, structure = jax.tree.flatten(steps.carries)
-        tagged = [checkpoint_name(leaf, f"{_TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
+        tagged = [checkpoint_name(leaf, f"{TAG}:{i}:{name}") for i, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, tagged), outputs
 
 
@@ -156,13 +156,25 @@ class Perturb(_Numbered):
 
     def before(self, name, like, inputs):
         zeros = self.zeros[self.add(name)]
-        inputs = _plus(inputs, zeros["inputs"]) if "inputs" in zeros else inputs
+        inputs = _to_bare(inputs, functools.partial(_plus, zeros=zeros["inputs"])) if "inputs" in zeros else inputs
         return inputs, jax.tree.unflatten(jax.tree.structure(like), zeros["carries"]) if "carries" in zeros else None
 
     def after(self, steps, outputs):
         self.steps[self.names[-1]] = steps
         zeros = self.zeros[self.names[-1]]
         return steps.carries, _plus(outputs, zeros["outputs"]) if "outputs" in zeros else outputs
+
+
+def _bare(inputs: Any) -> Any:
+    """What a cell reads of its inputs, without the masks of dropout that come in beside it."""
+    return _bare(inputs.inputs) if isinstance(inputs, Noisy) else inputs
+
+
+def _to_bare(inputs: Any, function: Callable) -> Any:
+    """The inputs with `function` applied to what `_bare` gives."""
+    if isinstance(inputs, Noisy):
+        return inputs._replace(inputs=_to_bare(inputs.inputs, function))
+    return function(inputs)
 
 
 def _plus(tree, zeros):
@@ -173,61 +185,6 @@ def _plus(tree, zeros):
 
 def fresh_trace():
     return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
-
-
-def _check_each_runs_once(jaxpr, found: dict[str, Seen], through: Collection[str]) -> None:
-    """Raises ValueError unless every tag stands once, outside loops, branches and batching."""
-    seen = collections.Counter()
-    for inside, variable_shape, label in _tags(jaxpr, ()):
-        index, name = label.split(":", 2)[1:]
-        outer = [primitive for primitive in inside if primitive not in through]
-        if outer and outer[0] in _RUNS_ONCE:
-            raise ValueError(
-                f"unroll {name!r} runs inside a {outer[0]}, which its parameters and carries can't be taken out of. "
-                "Call it without a jax.jit or jax.checkpoint of its own: the whole is compiled, and unroll's chunk "
-                "saves memory as well"
-            )
-        if outer:
-            raise ValueError(
-                f"unroll {name!r} runs inside a {outer[0]}, where one perturbation would be shared by several runs "
-                f"and their gradients summed. Take the {outer[0]} out of the function, or put it around carry_gradients"
-            )
-        if variable_shape != jax.tree.leaves(found[name].carries)[int(index)].shape:
-            raise ValueError(
-                f"unroll {name!r} runs inside a vmap, whose rows would share one perturbation and get their "
-                "gradients summed. Call it with the batch as a leading axis, or put the vmap around "
-                "carry_gradients"
-            )
-        seen[name, index] += 1
-        if seen[name, index] > 1:
-            raise ValueError(
-                f"unroll {name!r} is in a jitted function that is called more than once with the same shapes: JAX "
-                "traces it once, so that the calls would share one perturbation. Call the function without its own "
-                "jax.jit; carry_gradients compiles the whole"
-            )
-    missing = [name for name in found if (name, "0") not in seen]
-    if missing:
-        raise ValueError(
-            f"unroll {missing[0]!r} was traced but is not in the computation, so its gradient can't be followed: a "
-            "custom derivative rule or a function of your own that traces it may hide it"
-        )
-
-
-def _tags(jaxpr, inside: tuple[str, ...]):
-    """(primitives around it, shape, label) of every tag in a jaxpr."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "name" and equation.params["name"].startswith(f"{_TAG}:"):
-            yield inside, equation.outvars[0].aval.shape, equation.params["name"]
-        for inner in jaxprs_in_params(equation.params):
-            yield from _tags(inner, (*inside, equation.primitive.name))
-
-
-def _primitives(jaxpr):
-    """The name of every primitive in a jaxpr."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name
-        for inner in jaxprs_in_params(equation.params):
-            yield from _primitives(inner)
 
 
 class _Static(NamedTuple):
@@ -273,9 +230,21 @@ def recorded(function: Callable) -> Callable:
         found = discover(functools.wraps(function)(lambda: function(params)), through=())
         with handlers.handling(Perturb(zeros_like(found))) as seen:
             function(params)
+        for name, steps in seen.steps.items():
+            _check_known(name, steps.cell)
         return seen.steps
 
     return compiled(function, measure)
+
+
+def _check_known(name: str, cell: Cell) -> None:
+    """Raises ValueError for a cell that is no value: what was run goes with it."""
+    traced = [field for field, value in getattr(cell, "__dict__", {}).items() if isinstance(value, jax.core.Tracer)]
+    if traced:
+        raise ValueError(
+            f"the {traced[0]} of the cell of unroll {name!r} is traced: draw the parameters with it, and unroll a cell "
+            "whose hyper-parameters are known"
+        )
 
 
 def carries_before(steps: handlers.Steps) -> Carry:

@@ -25,7 +25,7 @@ REPLICA_AXIS, DATA_AXIS = "replica", "data"
 
 
 def without_deadlock() -> None:
-    """Keeps XLA from a schedule in which programs of JAX before 0.12 were seen to wait for themselves for good, on a CPU:
+    """Keeps XLA from a schedule in which a program of JAX before 0.12 was seen to wait for itself for good, on a CPU:
     matrices drawn orthogonal and an unroll in one compiled program. Bits and speed stay. Called before JAX starts.
     """
     flag = "--xla_cpu_enable_concurrency_optimized_scheduler"

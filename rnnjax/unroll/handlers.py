@@ -2,7 +2,7 @@
 
 A handler is put around a call, as in effect-handler libraries, and `unroll` asks the innermost one twice: `before`
 its scan, for zeros to add to the carry after each step, and `after` it, to show what was run and what came out. Without
-a handler nothing is asked, traced or paid. The handlers stand in `rnnjax.probes.gradients`.
+a handler nothing is asked, traced or paid. The handlers stand in `rnnjax.probes.unrolls`.
 """
 
 import contextlib

@@ -3,13 +3,13 @@
 import importlib
 import json
 import pathlib
+import signal
 
 import pytest
 
 from launch import studies
 from launch.job import read_record
 from launch.table import Status
-from rnnjax.report import write_html
 from rnnjax.train import cli
 
 CLAIMS = [
@@ -65,22 +65,72 @@ def test_the_folder_of_another_preset_is_refused(tmp_path):
     (tmp_path / "adding").mkdir()
     record = {"state": "finished", "arguments": ["experiments.adding", f"--workdir={tmp_path}/adding", "--preset=full"]}
     (tmp_path / "adding" / "run.json").write_text(json.dumps(read_record(tmp_path) | record))
-    with pytest.raises(cli.UsageError, match="adding holds .*--preset=full: give another --workdir"):
+    with pytest.raises(cli.UsageError, match="adding holds --preset=full experiments.adding: give another"):
         run(tmp_path, "--studies=adding")
 
 
-def test_the_index_tells_every_claim_and_what_failed(tmp_path):
+def test_a_folder_that_was_moved_goes_on(tmp_path):
+    (tmp_path / "adding").mkdir()
+    record = {"state": "finished", "arguments": ["experiments.adding", "--workdir=elsewhere", "--preset=quick"]}
+    (tmp_path / "adding" / "run.json").write_text(json.dumps(read_record(tmp_path) | record))
+    options = {"studies": ("adding",), "workers": 1, "preset": "quick"}
+    assert studies.make_plan(options, tmp_path).runs[0].name == "adding"
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Has studies end in these states, with no process started."""
+
+    def end(*statuses, signal=None):
+        class Pool:
+            def __init__(self, plan, workers):
+                self.signal = signal
+
+            def work(self, board):
+                pass
+
+            def statuses(self):
+                return list(statuses)
+
+        monkeypatch.setattr(studies, "Pool", Pool)
+
+    return end
+
+
+def test_the_index_tells_every_claim_and_of_what_failed_none(tmp_path, ran, capsys):
     made_up(tmp_path / "slope_law")
     made_up(tmp_path / "adding", CLAIMS[:1])
-    page = write_html([tmp_path], tmp_path / "index.html")
-    statuses = [Status("slope_law", "finished"), Status("adding", "finished"), Status("copying", "failed", "no disk")]
-    index = studies.index(sorted(page.studies, key=lambda study: study.folder.name != "slope_law"), statuses)
+    made_up(tmp_path / "copying", CLAIMS[:1])  # of an earlier run, since when it fails
+    ran(Status("slope_law", "finished"), Status("adding", "finished"), Status("copying", "failed", "no disk"))
+    assert run(tmp_path, "--studies=slope_law,adding,copying") == 1
+    index = (tmp_path / "index.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in index.splitlines() if line.startswith("|")]
     assert rows[2] == ["[slope_law](slope_law/report.md)", "1", "1", "1", "0", "4.00"]
     assert rows[3][0] == "[adding](adding/report.md)" and rows[4][0] == "copying: failed no disk"
     assert rows[5][:5] == ["all", "2", "1", "1", "0"]
-    assert "contested, not held here: 2015" in index and "**does not hold**" in index
-    assert (tmp_path / "index.csv").exists()
+    assert "contested, not held here: 2015" in index and "**does not hold**" in index and "## copying" not in index
+    told = capsys.readouterr().out
+    assert "failed: copying: no disk" in told and " copying " not in told
+    assert (tmp_path / "index.html").exists() and (tmp_path / "index.csv").exists()
+
+
+def test_what_finished_before_stays_in_the_index(tmp_path, ran):
+    for name in ("slope_law", "adding"):
+        made_up(tmp_path / name)
+        arguments = [f"experiments.{name}", f"--workdir={tmp_path}/{name}", "--preset=quick"]
+        record = read_record(tmp_path) | {"state": "finished", "arguments": arguments}
+        (tmp_path / name / "run.json").write_text(json.dumps(record))
+    ran(Status("adding", "finished"))
+    assert run(tmp_path, "--studies=adding") == 0
+    assert "[slope_law]" in (tmp_path / "index.md").read_text()
+
+
+def test_upon_a_signal_the_launcher_says_so(tmp_path, ran):
+    ran(Status("adding", "stopped"), Status("copying", "waiting"), signal=signal.SIGINT)
+    assert run(tmp_path, "--studies=adding,copying") == 130
+    ran(Status("adding", "stopped"), signal=signal.SIGTERM)
+    assert run(tmp_path, "--studies=adding") == 75
+    assert not (tmp_path / "index.md").exists()
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """The share of every step in dL/dW and dL/dx_t, of every unroll in a model: against JAX, and against a loop by hand."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def made(cell, shape=(T, B, X)):
 
 def weighted(outputs):
     """A loss that reads every output with another weight."""
-    return jnp.vdot(jnp.sin(jnp.arange(outputs.size, dtype=outputs.dtype)), jnp.square(outputs).ravel())
+    return jnp.vdot(jnp.sin(jnp.arange(outputs.size, dtype=outputs.dtype)), (outputs + jnp.square(outputs)).ravel())
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,22 @@ def test_what_a_read_uses_has_its_share(x64):
     assert jnp.all(shares["W_ih"] != 0)
 
 
+def test_a_pads_output_has_no_share(x64):
+    class Read(Elman):
+        def read(self, params, carry, z):
+            b = jnp.broadcast_to(params["b"], carry.h.shape)
+            return carry.h * b + b
+
+    cell = Read(X, H)
+    params, inputs = made(cell)
+
+    def loss(params):
+        return weighted(unroll(cell, params, inputs, lengths=LENGTHS).outputs)
+
+    shares = weight_gradients_by_time(loss)(params)["read"]
+    assert_close(shares["b"].sum(0), jax.grad(loss)(params)["b"], TOLERANCE["float64"])
+
+
 def test_an_orthogonal_networks_share_is_of_the_matrix_that_its_steps_use(x64):
     cell = Elman(X, H, orthogonal=True)
     params, inputs = cell.init(jax.random.key(0), jnp.float64), made(cell)[1]
@@ -129,6 +146,8 @@ def test_through_wrappers_in_training(wrap, x64):
     want = jax.grad(lambda p: weighted(run(p, inputs).outputs))(params)
     for name in ("W_ih", "b"):
         assert_close(shares[name].sum(0), want[name], TOLERANCE["float64"])
+    of_inputs = input_gradients(lambda p, x: weighted(run(p, x).outputs))(params, inputs)["lstm"]
+    assert_close(of_inputs, jax.grad(lambda x: weighted(run(params, x).outputs))(inputs), TOLERANCE["float64"])
     if not isinstance(cell, DropConnect):  # whose steps see the masked matrix
         assert_close(shares["W_hh"].sum(0), want["W_hh"], TOLERANCE["float64"])
 
@@ -192,6 +211,30 @@ def test_inputs_of_several_arrays_and_whole_numbers(x64):
     words = {"word": jnp.zeros((T, B, 1), jnp.int32), "scale": jnp.ones((T, B, 1))}
     got = input_gradients(lambda p: weighted(unroll(Table(X, H), p, words).outputs))(params)["table"]
     assert got["word"] is None and jnp.all(got["scale"] != 0)
+
+
+def test_a_carry_of_whole_numbers_has_no_gradient_and_its_inputs_have(x64):
+    class Count(NamedTuple):
+        h: jax.Array
+        n: jax.Array
+
+    class Counting(Elman):
+        def initial_carry(self, params, batch_shape=()):
+            h = super().initial_carry(params, batch_shape).h
+            return Count(h, jnp.zeros((*batch_shape, 1), jnp.int32))
+
+        def step(self, params, carry, z):
+            return Count(super().step(params, carry, z).h, carry.n + 1)
+
+    cell = Counting(X, H)
+    params, inputs = made(Elman(X, H))
+
+    def loss(params, inputs):
+        return weighted(unroll(cell, params, inputs).outputs)
+
+    assert_close(input_gradients(loss)(params, inputs)["counting"], jax.grad(loss, 1)(params, inputs), 1e-12)
+    with pytest.raises(ValueError, match="holds .n of dtype int32, which has no gradient"):
+        weight_gradients_by_time(loss)(params, inputs)
 
 
 def test_a_second_call_compiles_nothing_and_what_is_hidden_is_refused():

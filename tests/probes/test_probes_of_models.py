@@ -1,5 +1,7 @@
 """Jacobians and spectra of every unroll in a model: those of the cell alone on what it was given there."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from rnnjax.cells import GRU, LSTM, Elman
 from rnnjax.testing import TOLERANCE, assert_close, flat_carry, random_like
 
 T, B, X, H = 12, 2, 3, 2
+CELL = GRU(X, H)
 STACK = layers.Stack((layers.Bidirectional(LSTM(X, H), Elman(X, H)), GRU(2 * H, H)))
 
 
@@ -88,3 +91,36 @@ def test_a_rate_over_pads_is_refused():
         probes.unroll_spectra(
             probes.recorded(lambda p: unroll(cell, p, jnp.ones((4, B, X))))(cell.init(jax.random.key(0))), every=3
         )
+
+
+@pytest.mark.parametrize("probe", [
+    lambda run, params, x: probes.step_jacobians(CELL, params, x),
+    lambda run, params, x: probes.unroll_jacobians(probes.recorded(run)(params, x))["gru"],
+    lambda run, params, x: probes.lyapunov_spectrum(CELL, params, x).exponents[None],
+    lambda run, params, x: probes.unroll_spectra(probes.recorded(run)(params, x))["gru"].exponents[None],
+    lambda run, params, x: probes.input_gradients(lambda p, x: jnp.sum(run(p, x)))(params, x)["gru"],
+], ids=["step_jacobians", "unroll_jacobians", "lyapunov_spectrum", "unroll_spectra", "input_gradients"])  # fmt: skip
+def test_inside_shard_map(probe, x64):
+    params, inputs = CELL.init(jax.random.key(0), jnp.float64), made()[1]
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    measure = functools.partial(probe, lambda p, x: unroll(CELL, p, x).outputs)
+    rows = jax.P(None, "data")
+    shared = jax.jit(jax.shard_map(measure, mesh=mesh, in_specs=(jax.P(), rows), out_specs=rows))
+    assert_close(shared(params, inputs), measure(params, inputs), TOLERANCE["float64"])
+
+
+def test_in_bfloat16_nothing_is_decomposed_in_it():
+    params, inputs = CELL.init(jax.random.key(0)), random_like(jax.ShapeDtypeStruct((T, B, X), jnp.float32), 2)
+    want = probes.lyapunov_spectrum(CELL, params, inputs)
+    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    found = probes.lyapunov_spectrum(CELL, narrow, inputs)
+    assert found.exponents.dtype == found.basis.dtype == jnp.float32 and found.carry.h.dtype == jnp.bfloat16
+    assert_close(found.exponents, want.exponents, 0.1)
+
+
+def test_directions_that_nothing_leads_on_are_told():
+    cell = Elman(X, H, activation="relu")
+    params = cell.init(jax.random.key(0)) | {"W_hh": jnp.eye(H), "b": jnp.array([-100.0, 100.0])}
+    found = probes.recorded(lambda p: unroll(cell, p, jnp.ones((4, X))))(params)
+    with pytest.raises(ValueError, match="leads nothing on in some of the 2 directions.*take every=1"):
+        probes.unroll_spectra(found, every=2)
