@@ -8,7 +8,7 @@ Expected: after 500 updates at a delay of 50, a linear and a modReLU network tha
     the loss of a guess without memory, 10 ln 8 / 70; tanh, which starts orthogonal too, LSTM and GRU are still above
     nine tenths of it, and a linear network with a Gaussian matrix has three times the loss of the orthogonal one. At a
     delay of 100 (full) the orthogonal ones are below 0.3 of the guess.
-Runtime: quick, about a minute on 2 cores; full, an estimated 15 minutes.
+Runtime: quick, about 45 seconds on 2 cores; full, about 15 minutes.
 
 Slow is not unable: GRU and LSTM leave the plateau later, and the full preset has a row of a GRU that is given more.
 With b = 0, as it starts, modReLU is the identity, so that it says nothing yet of networks that are not linear.

@@ -9,7 +9,7 @@ Expected: for h_t = lambda h_{t-1} + x_t the mean of (dh_t/dlambda)^2 is the clo
     correlation of the inputs; between lambda = 0.9 and 0.99 it grows as (1 - lambda)^-2.98, a factor of 950, while
     every dh_t/dh_k is below 1. The state's own square grows as (1 - lambda)^-0.98 only; with inputs normalised by
     sqrt(1 - lambda^2) and lambda = exp(-exp(nu)) the sensitivity to nu does not grow.
-Runtime: quick, about 10 seconds on 1 core; full, about 2 minutes.
+Runtime: quick, about 7 seconds; full, about 2 minutes.
 
 Inputs are x_t = rho x_{t-1} + sqrt(1 - rho^2) e_t, of unit variance. A mean is one over sequences and over the later
 half of their time, when the state has forgotten its start.

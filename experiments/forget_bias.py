@@ -287,7 +287,7 @@ and of no input."""
 over {config.untrained.length} steps, in float64, the loss a random projection of the last output."""
     by_cell = {name: {case: of[f"{name}, {case}"] for case in CASES} for name in CELLS}
     laws_of = {name: (empty_law, law) for name, law in FAR_LAWS.items()}
-    labels = {f"LSTM, b = {bias:g}": curves[name] for name, bias in TRAINED.items()}
+    labels = {f"lstm, b = {bias:g}": curves[name] for name, bias in TRAINED.items()}
     drawn = {
         "slopes": (draw_slopes(np.array(BIASES), by_cell, laws_of), "Slopes before training, against the bias"),
         "learning": (draw_learning(labels, task.length, task.chance, SOLVED), "The test error in training"),

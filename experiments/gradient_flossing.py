@@ -8,7 +8,7 @@ Expected: from W of gain 0.5, whose gradient has vanished below 1e-15 over 55 st
     the first 8 exponents bring their mean |lambda| on fresh inputs below 0.05, at most a tenth of what it was, and the
     gradient at the far end within a factor of 10 of that at the loss. From gain 1.5 it falls below 0.05 without input;
     with input it becomes at least 1.5 times smaller, and an own prototype stayed at 0.056 to 0.075.
-Runtime: quick, under half a minute on 1 core; full, with ten seeds, about a minute.
+Runtime: quick, about 10 seconds; full, with ten seeds, about a minute.
 
 The network is x_t = J tanh(x_{t-1}) + w u_t + b, here as an Elman cell with h = tanh(x), whose Jacobians multiply to
 the same but for the factors tanh' at both ends. u_t is 0 or 1 with equal chance, J is N(0, g^2 / H), w is N(0, 1), b

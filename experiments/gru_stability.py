@@ -8,7 +8,7 @@ Expected: with biases and inputs of zero the Jacobian at h = 0 is I / 2 + W_n / 
     sigma_1(W_n) < 2 every draw is stable and its gradient vanishes; above it most Gaussian draws still are, since the
     condition suffices and is not necessary. With W_n = c I the gradient stops vanishing at c = 2, where the state
     leaves 0: a bifurcation, at which the largest Lyapunov exponent touches 0. Without a reset gate both stand at 1.
-Runtime: quick, about 15 seconds on 1 core; full, under a minute.
+Runtime: quick, about 10 seconds; full, under a minute.
 
 W_n is the candidate's recurrent matrix. At h = 0 both gates are 1/2, whatever their matrices: h_t = u h_{t-1} + (1 - u)
 tanh(r W_n h_{t-1}) gives I / 2 + W_n / 4. Nothing is trained here: whether a bound on W_n helps a training is another

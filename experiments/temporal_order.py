@@ -9,7 +9,7 @@ Expected: SGD does not solve it within the budget; clipped it does at times, and
     the quick preset; with Omega too it nearly always does. Omega without clipping (full) does no better than clipping
     alone. What is solved at lengths of 20 to 49 is not solved at 100 and 200, where the paper's networks, after many
     more updates, make no error.
-Runtime: quick, about 70 seconds on 2 cores; full, estimated at 10 minutes.
+Runtime: quick, about a minute on 2 cores; full, estimated at 10 minutes.
 
 sgd, sgd-c, sgd-cr and sgd-r are SGD as it is, clipped (config.train.clip_norm), clipped and regularised
 (config.train.omega), and regularised alone. A network is trained until fewer than 1 % of its answers to test sequences

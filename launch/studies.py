@@ -1,7 +1,7 @@
 """All studies of theory against measurement, one after another, and one report of what held.
 
     make studies
-    python -m launch.studies --workdir=DIR                        runs/studies, the quick presets: 15 minutes on 2 cores
+    python -m launch.studies --workdir=DIR                        runs/studies, the quick presets: 10 minutes on 2 cores
     python -m launch.studies --workdir=DIR --preset=full          as the papers have it: hours
     python -m launch.studies --workdir=DIR --studies=slope_law,adding
 
