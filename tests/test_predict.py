@@ -94,7 +94,7 @@ def test_lines_of_a_file_are_answered(runs, ask, tmp_path):
     import gzip
 
     workdir, path = runs(_tagger, {"gru": 0.1}), tmp_path / "lines.gz"
-    path.write_bytes(gzip.compress(b"a b\nc\n"))
+    path.write_bytes(gzip.compress(b"a b\nc\n", mtime=0))
     assert ask(f"--workdir={workdir}", "--input", path) == (0, "a\tgru5\nb\tgru5\n\nc\tgru5\n\n", "")
     status, _, err = ask(f"--workdir={workdir}", f"--input={tmp_path}/none")
     assert status == 1 and err.startswith(f"{tmp_path}/none: ") and len(err.splitlines()) == 2

@@ -184,6 +184,7 @@ def _plus(tree, zeros):
 
 
 def fresh_trace():
+    """A context in which JAX traces inner jitted functions anew, so that a handler sees them."""
     return set_xla_metadata(rnnjax_trace=str(next(_fresh)))
 
 

@@ -23,7 +23,7 @@ def _read(folder, data: bytes, **options):
     [
         TEXT.encode(),
         TEXT.encode("utf-8-sig").replace(b"\n", b"\r\n").strip(),
-        gzip.compress(TEXT.encode()),
+        gzip.compress(TEXT.encode(), mtime=0),
         b"\n \n" + TEXT.replace("\n", " \n\n").replace(" ", "\t", 1).encode(),
     ],
 )

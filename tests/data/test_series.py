@@ -121,7 +121,7 @@ def test_series_of_many_lengths(tmp_path):
     for data in (
         TS,
         TS.replace("\n", "\r\n"),
-        gzip.compress(TS.upper().replace(":A", ":a").replace(":B", ":b").replace(" A B", " a b").encode()),
+        gzip.compress(TS.upper().replace(":A", ":a").replace(":B", ":b").replace(" A B", " a b").encode(), mtime=0),
     ):
         first, second = _read(tmp_path, data, read_ts)
         assert first.label == "a" and second.label == "b" and first.values.dtype == np.float32

@@ -159,7 +159,7 @@ def test_files_of_every_split_are_taken_plain_or_gzipped(tmp_path):
     found = Classification(corpus="files", path=str(tmp_path)).sentences
     assert {one.label for one in found["valid"]} == {"valid"} and len(found["valid"]) == 20
     assert [len(found[split]) for split in ("train", "test")] == [18, 2]
-    (tmp_path / "test.txt.gz").write_bytes(gzip.compress(lines["test"].encode()))
+    (tmp_path / "test.txt.gz").write_bytes(gzip.compress(lines["test"].encode(), mtime=0))
     found = Classification(corpus="files", path=str(tmp_path)).sentences
     assert all(
         {one.label for one in sentences} == {split} and len(sentences) == 20 for split, sentences in found.items()

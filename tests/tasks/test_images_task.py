@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     (folder / "digits.csv.gz").write_bytes(gzip.compress(_csv(_table()).encode()))
     images = np.random.default_rng(1).integers(0, 256, (COUNT, 28, 28))
-    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images), mtime=0))
     (folder / "t10k-labels-idx1-ubyte").write_bytes(_idx(np.arange(COUNT) % 10))
     return folder
 
