@@ -8,8 +8,8 @@ Command: python -m experiments.forget_bias --workdir=runs/forget_bias
 Expected: with all weights zero log ||dL/dc_t|| changes by log sigmoid(b) a step: -0.693, -0.313, -0.127, -0.049 for
     b = 0, 1, 2, 3. With orthogonal weights and no input it tends to log(sigmoid(b) + 1/4), which explodes at b = 2 and
     3; with inputs of unit variance b = 1 is 0.25 nats a step better than b = 0, and b = 3 neither vanishes nor
-    explodes. On the adding problem of 100 steps b = 1 is below an error of 0.01 before b = 0, in 2 of 3 pairs of
-    networks at least (full: 4 of 5) that differ in that bias alone. It is not so that b = 0 fails: it needs longer.
+    explodes. On the adding problem of 100 steps b = 1 is below an error of 0.01 before b = 0, in 4 of 5 pairs of
+    networks at least that differ in that bias alone. It is not so that b = 0 fails: it needs longer.
 Runtime: quick, about a minute on 2 cores; full, about 4 minutes.
 
 sigmoid(b) + 1/4 is the largest eigenvalue of dc_t/dc_{t-1} at c = h = 0: the gates i and o are 1/2 there, and so the
@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.common.claims import Claim
+from experiments.common.claims import Claim, four_of_five
 from experiments.common.forget_report import draw_learning, draw_slopes
 from experiments.common.study import Entry, check_entries, check_sizes, is_default, run_entries, told, unclaimed
 from experiments.common.study_report import Study, Table, write_study
@@ -77,7 +77,7 @@ class Config:
     train: TrainConfig
     untrained: UntrainedConfig = dataclasses.field(default_factory=UntrainedConfig)
     probe: GradientConfig = dataclasses.field(default_factory=lambda: GradientConfig(on=True))
-    seeds: int = 3
+    seeds: int = 5
 
 
 def get_config(variant: str, preset: str) -> Config:
@@ -95,7 +95,7 @@ def get_config(variant: str, preset: str) -> Config:
         seed=6200,
     )
     untrained = UntrainedConfig(seeds=5 if quick else 20)
-    return Config(task_options(variant, length=100), ModelConfig(32), training, untrained, seeds=3 if quick else 5)
+    return Config(task_options(variant, length=100), ModelConfig(32), training, untrained, seeds=5)
 
 
 def check(config: Config) -> list[Entry]:
@@ -236,8 +236,7 @@ def first_solved(errors: dict[int, float]) -> float:
 def trained_claims(curves: dict[str, list[dict[int, float]]]) -> list[Claim]:
     """When each bias solves the adding problem. Ties are no lead: errors are taken every 100 steps."""
     zero, one = (np.array([first_solved(errors) for errors in curves[name]]) for name in TRAINED)
-    count = len(one)
-    expected = f">= {count - 1} of {count}"
+    count, least = len(one), four_of_five(len(one))
     made = []
     for text, source, held in (
         (
@@ -252,8 +251,8 @@ def trained_claims(curves: dict[str, list[dict[int, float]]]) -> list[Claim]:
             zero < math.inf,
         ),
     ):
-        text = f"{text} (seeds; solved is a test error below {SOLVED})"
-        made.append(Claim(text, source, expected, int(held.sum()), bool(held.sum() >= count - 1)))
+        text = f"{text} (seeds of {count}; solved is a test error below {SOLVED})"
+        made.append(Claim(text, source, f">= {least}", int(held.sum()), bool(held.sum() >= least)))
     return made
 
 

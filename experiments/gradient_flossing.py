@@ -216,7 +216,7 @@ def judge(config: Config, found: dict[str, np.ndarray]) -> list[Claim]:
     )
     add(text, "own prototype -21", "< -15", most, most < -15)
     most = np.abs(far[1, low]).max()
-    text = "g = 0.5: after, it is within a factor of 10 of that at the loss (|log10 of the ratio|, largest)"
+    text = "g = 0.5: after, it is within a factor of 10 of that at the loss (|log10|, mean of inputs, largest of seeds)"
     add(text, f"{ENGELKEN}; own prototype 0.1", "<= 1", most, most <= 1)
     rest = (np.abs(found["exponents"][1, low][..., count:]).mean((-1, -2)) / after[low]).min()
     text = (

@@ -44,7 +44,7 @@ FORMS = ("after", "before", "none")
 SCALES = np.linspace(0, 4, 33)  # c of W_n = c I; 2 is one of them
 NEAR = 0.25  # of c = 2, where the state takes longer to settle than is waited
 RANGES = {"stable": (0.0, 2.0), "above": (2.0, 3.5)}
-KANAI = "Kanai, Fujiwara, Iwamura 2017"
+KANAI = "Kanai, Fujiwara, Iwamura 2017, as recalled"
 
 
 @dataclasses.dataclass

@@ -7,8 +7,8 @@ Source: Pascanu, Mikolov, Bengio 2013, "On the difficulty of training recurrent 
 Command: python -m experiments.temporal_order --workdir=runs/temporal_order
 Expected: SGD does not solve it within the budget; clipped it does at times, and mostly at the larger learning rate of
     the quick preset; with Omega too it nearly always does. Omega without clipping (full) does no better than clipping
-    alone. What is solved at lengths of 20 to 49 is not solved at 100 and 200, where the paper's networks, after many
-    more updates, make no error.
+    alone. What is solved at lengths of 20 to 49 is not expected to be at 200, where the paper's networks, after many
+    more updates, make no error: that claim is not expected to hold at this scale.
 Runtime: quick, about a minute on 2 cores; full, estimated at 10 minutes.
 
 sgd, sgd-c, sgd-cr and sgd-r are SGD as it is, clipped (config.train.clip_norm), clipped and regularised
@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.common.claims import Claim, all_but_a_fifth
+from experiments.common.claims import Claim, four_of_five
 from experiments.common.order_report import UNSOLVED, is_solved, read_training, report
 from experiments.common.side_by_side import WORKERS
 from experiments.common.study import Entry, check_entries, is_default, run_entries, unclaimed
@@ -72,7 +72,7 @@ class Config:
     lengths: tuple[int, ...] = (50, 100, 200)
     tried: int = 500
     probe: GradientConfig = dataclasses.field(default_factory=lambda: GradientConfig(points=10, on=True))
-    seeds: int = 4
+    seeds: int = 5
 
 
 def get_config(variant: str, preset: str) -> Config:
@@ -88,7 +88,7 @@ def get_config(variant: str, preset: str) -> Config:
         clip_norm=1.0,
         omega=2.0,
         eval_every=500,
-        eval_batch=1_000 if quick else 5_000,
+        eval_batch=5_000,
         log_every=20,
         seed=500,
     )
@@ -236,10 +236,18 @@ def claims(config: Config, summaries: dict[str, dict], rates: dict[str, dict]) -
     count = {name: count_solved(summary) for name, summary in summaries.items()}
     seeds, made = config.seeds, []
     within = f"within {config.train.steps:,} updates at a learning rate of {config.train.learning_rate:g}"
-    least = all_but_a_fifth(seeds)
+    least = four_of_five(seeds)
     best = count["sgd-cr"]
     text = f"Clipped and with Omega, SGD solves the task {within} (seeds of {seeds})"
-    made.append(Claim(text, f"{PASCANU}; own prototypes: all of 15", f">= {least}", best, best >= least))
+    made.append(
+        Claim(
+            text,
+            f"{PASCANU}; own prototypes: 15 of 15 with squared norms, 1 of 1 with these",
+            f">= {least}",
+            best,
+            best >= least,
+        )
+    )
     for better, worse, text in (
         ("sgd-cr", "sgd-c", "Omega makes no fewer seeds solve it than clipping alone does"),
         ("sgd-c", "sgd", "Clipping makes no fewer seeds solve it than SGD does"),
@@ -262,14 +270,12 @@ def _longer(config: Config, summary: dict[str, Any]) -> list[Claim]:
     """What the paper says of far longer sequences, which networks that were trained for less do not bear out."""
     name = f"errors_{max(config.lengths)}"
     found = [one["scores"][name] for one in summary["replicas"] if name in one["scores"]]
-    text = (
-        f"A network that has learned lengths of up to 49 makes no error at {max(config.lengths)} (share, the largest)"
-    )
-    source = f"{PASCANU}: none up to 5,000, of one trained on lengths of 50 to 200"
+    text = f"One that has learned lengths up to 49 errs on less than 1 % at {max(config.lengths)} (share, the largest)"
+    source = f"{PASCANU}: none up to 5,000, of one trained on lengths of 50 to 200. Own prototypes: 64 to 76 %"
     if not found:
         return [Claim.unmeasured(text, source, "< 0.01", "no network had solved the task")]
-    largest, against = float(np.max(found)), "own prototypes, after some 10,000 updates: 64 to 76 % errors"
-    return [Claim(text, source, "< 0.01", largest, largest < 0.01, contested=against)]
+    largest = float(np.max(found))
+    return [Claim(text, source, "< 0.01", largest, largest < 0.01)]
 
 
 def run() -> None:

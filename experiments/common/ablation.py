@@ -30,6 +30,8 @@ from rnnjax.train.records import claim_workdir
 
 FLOOR = -2.0
 """The lowest score: decades below chance."""
+ALIKE = 1.25
+"""Losses that differ by no more than this factor are as good as each other."""
 WORSE, BETTER, UNRESOLVED = "differs: worse", "differs: better", "not resolved"
 
 
@@ -179,6 +181,23 @@ class Results:
     def effect(self, variant: str) -> float:
         """The mean over tasks of the difference in score, in decades of loss."""
         return float(np.mean([self.against[variant, task].paired.mean for task in self.tasks]))
+
+    def no_difference(self, text: str, source: str, *variants: str, either: bool = False) -> Claim:
+        """That these variants are no worse, or `either` no different, on any task.
+
+        Held where the intervals allow for no factor of ALIKE, not held where one is significantly so, and else not
+        measured: what is not resolved is no proof.
+        """
+        of = [self.against[variant, task] for variant in variants for task in self.tasks]
+        found = sum(one.verdict == WORSE or (either and one.verdict == BETTER) for one in of)
+        text = f"{text} (comparisons that are significantly so, of {len(of)}, corrected within a task)"
+        expected = f"0, and no interval beyond a factor of {ALIKE}"
+        widest = 10.0 ** max(max(one.paired.high, -one.paired.low if either else one.paired.high) for one in of)
+        if found or widest <= ALIKE:
+            return Claim(text, source, expected, found, found == 0)
+        return Claim.unmeasured(
+            text, source, expected, f"none is, but these seeds do not rule out a factor of {widest:.2g}"
+        )
 
     def slope(self, variant: str, task: str, when: int) -> float:
         """Of log ||dL/dcarry_t|| in nats a step back; when: 0 before training, -1 after it."""

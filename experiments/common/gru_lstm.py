@@ -25,7 +25,6 @@ CHUNG = "Chung et al. 2014"
 MATCHED = {Elman: 100, GRU: 46, LSTM: 36}
 """{cell: units}, Chung et al. 2014, table 1, whose counts are of 100 inputs."""
 UNDECIDED = f"{CHUNG} themselves come to no conclusion on which of the two is better"
-BIAS = "Jozefowicz, Zaremba, Sutskever 2015: a forget bias of 1 closes the gap between the two on some tasks"
 
 
 @dataclasses.dataclass
@@ -142,6 +141,12 @@ class Difference:
     mean: float
     error: float
 
+    @property
+    def least(self) -> float:
+        """The mean from which on it is resolved at 5 %, two-sided, by Student's t; inf of one pair alone."""
+        quantiles = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # 97.5 %, 0 to 9 degrees
+        return quantiles[min(self.n - 1, 9)] * self.error if self.n > 1 else math.inf
+
     @classmethod
     def of(cls, a: Sequence[float], b: Sequence[float]) -> "Difference":
         """Of a - b; nan where one is not finite."""
@@ -173,7 +178,7 @@ def parameter_claims() -> list[Claim]:
     spread = max(counts) / min(counts) - 1
     listed = " / ".join(f"{number:,}" for number in counts)
     text = f"At 100 inputs tanh 100, GRU 46 and LSTM 36 have as many parameters ({listed}: most over least, less 1)"
-    return [*made, Claim(text, f"{CHUNG}, table 1", "<= 0.03", spread, spread <= 0.03)]
+    return [*made, Claim(text, f"{CHUNG}, table 1, as recalled", "<= 0.03", spread, spread <= 0.03)]
 
 
 def time_ratio(timed: dict[str, Any], gru: str, lstm: str) -> np.ndarray:
@@ -181,42 +186,29 @@ def time_ratio(timed: dict[str, Any], gru: str, lstm: str) -> np.ndarray:
     return np.array(timed["of"][gru]) / np.array(timed["of"][lstm])
 
 
-def time_claims(config: TimeConfig, timed: dict[str, Any], units: dict[str, int]) -> list[Claim]:
-    """Time as the count of multiplications has it, to a tenth."""
-    other = "elementwise work, memory and library count too, and another machine has another ratio"
-    source = "derived: matmuls alone, 3 blocks against 4"
-    made = []
-    for how, names, share in (
-        (f"of {config.units} units", [f"{name} {config.units}" for name in ("gru", "lstm")], 0.75),
-        ("of as many parameters", [f"{name} {units[name]}" for name in ("gru", "lstm")], 1.0),
-    ):
-        ratio = float(np.median(time_ratio(timed, *names)))
-        text = f"Said of time: a training step of a GRU {how} takes {share:g} of the LSTM's (median ratio of pairs)"
-        expected = f"{share - 0.1:.2f} to {share + 0.1:.2f}"
-        made.append(Claim(text, source, expected, ratio, abs(ratio - share) <= 0.1, contested=other))
-    return made
+def time_claim(config: TimeConfig, timed: dict[str, Any]) -> Claim:
+    """That fewer matmuls take less time; how much less depends on the machine."""
+    ratio = float(np.median(time_ratio(timed, *(f"{name} {config.units}" for name in ("gru", "lstm")))))
+    text = f"Said of time: a training step of a GRU of {config.units} units takes less than the LSTM's"
+    return Claim(f"{text} (median ratio of pairs)", "derived: of matmuls it has 0.75", "< 1", ratio, ratio < 1)
 
 
 def few_claim(config: FewConfig, summaries: dict[str, dict] | None, why: str) -> Claim:
     """Which of the two is ahead where there is little to learn from; with no summaries, why it was not trained."""
     text = f"Said of small data: with 1 in {config.every} pieces a GRU is ahead of an LSTM of as many parameters"
-    source = f"{CHUNG}, table 2: 8.54 against 8.67 on the small JSB chorales"
-    expected = "LSTM - GRU > 2 standard errors of the paired difference"
+    source = f"{CHUNG}, table 2, as recalled: 8.54 against 8.67 on the small JSB chorales"
+    expected = "LSTM - GRU > Student's 97.5 % quantile of standard errors of the paired difference"
     if summaries is None:
         return Claim.unmeasured(f"{text} (nats a step)", source, expected, why)
     found = lead(summaries["lstm-few"], summaries["gru-few"])
     text += f" (nats a step, the mean of {found.n} pairs; standard error {found.error:.3f})"
-    return Claim(text, source, expected, found.mean, found.mean > 2 * found.error, contested=UNDECIDED)
+    return Claim(text, source, expected, found.mean, found.mean > found.least, contested=UNDECIDED)
 
 
 def long_claims(lengths: Sequence[int], solved: dict[int, dict[str, np.ndarray]], budget: int) -> list[Claim]:
     """Which of the two solves the adding problem first. An LSTM that does not within the budget counts as doing so at
     its end, and a GRU that does not fails the claim."""
     made = []
-    contested = (
-        f"{BIAS}; Weiss, Goldberg, Yahav 2018: over long sequences an LSTM counts and a GRU does not, so that another "
-        "task may have it the other way round"
-    )
     for length in lengths:
         text = (
             f"Said of long sequences: at T = {length} a GRU needs fewer updates than an LSTM of as many units to solve"
@@ -228,5 +220,5 @@ def long_claims(lengths: Sequence[int], solved: dict[int, dict[str, np.ndarray]]
             continue
         gaps = np.minimum(solved[length]["lstm"], budget) - solved[length]["gru"]
         least = float(np.min(gaps))
-        made.append(Claim(text, source, "> 0", least, least > 0, contested=contested))
+        made.append(Claim(text, source, "> 0", least, least > 0))
     return made

@@ -51,7 +51,9 @@ def statements(config: Any, found: Any, units: dict[str, int]) -> tuple[list[tup
         rows.append(("ahead on long sequences", what, *listed, str(gap) if np.isfinite(gap.mean) else "-", gap.n))
     note = f"""Differences are LSTM less GRU, the mean of n pairs; a score is mean and deviation over seeds; inf
 is not within the budget. With its reset gate {GRU(1, 1).reset} the matmul our GRU has a second bias, and a little more
-than 3/4. A difference of less than two standard errors is none that these runs resolve. On few pieces the cells have
+than 3/4. By Student's t at 5 % a difference is resolved from 12.7, 4.3 and 3.2 standard errors on with 2, 3 and 4
+pairs. The cells that are trained read 88 keys and have 18,900 (tanh), 18,676 and 18,000 parameters without that bias,
+which is within 5 % and not within 3. On few pieces the cells have
 the learning rates that were tuned on all of them, which are not the same for both."""
     return rows, " ".join(note.split())
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 WORKERS = 2
-"""Of studies whose trainings are many and short: small machines have two cores. What comes out depends on no number."""
+"""Of studies whose trainings are many and short: small machines have two cores.
+
+What comes out does not depend on it. It does on how many cores the machine has, by rounding.
+"""
 
 Item = TypeVar("Item")
 

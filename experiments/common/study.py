@@ -12,6 +12,7 @@ import math
 import pathlib
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -107,19 +108,26 @@ def run_entries(
             say(f"{at}/{len(entries)} {entry.name}")
             _run_entry(entry, workdir / entry.name, config)
 
+    if any(entry.train.distributed.processes > 1 for entry in entries):
+        workers = 1  # processes meet in every step: all have to train the same model
     with _timed(workdir):
         in_threads(finish, enumerate(entries, start=1), workers)
     return {entry.name: run_files.read_summary(workdir / entry.name) for entry in entries}
 
 
+_writing = threading.Lock()
+
+
 @contextlib.contextmanager
 def _timed(workdir: pathlib.Path) -> Iterator[None]:
     """Adds the time of what is done within to that of the study."""
-    before, started = run_files.seconds_of_study(workdir), time.monotonic()
+    started = time.monotonic()
     try:
         yield
     finally:
-        write_json(workdir / "seconds.json", {"seconds": round(before + time.monotonic() - started, 1)})
+        with _writing:
+            seconds = run_files.seconds_of_study(workdir) + time.monotonic() - started
+            write_json(workdir / "seconds.json", {"seconds": round(seconds, 1)})
 
 
 def say(what: str) -> None:
@@ -148,14 +156,16 @@ def _run_entry(entry: Entry, folder: pathlib.Path, config: Any) -> None:
         if not wild and entry.score is not None:
             scores |= entry.score(with_parameters(replica.model, one.best))
         stopped = diverged if one is None else one.stopped
-        of_seeds.append({"label": replica.label, "step": step, "scores": scores, "stopped": stopped, "diverged": wild})
+        steps = max((row["step"] for row in rows if row.get("replica", 0) == number), default=0)
+        about = {"label": replica.label, "step": step, "scores": scores, "stopped": stopped, "diverged": wild}
+        of_seeds.append(about | {"steps": steps})
     if probes:
         _save_norms(folder / "norms.npz", probes[0], of_seeds)
     summary = {
         "name": entry.name,
         "cell": entry.cell,
         "parameters": parameter_count(replicas[0].model),
-        "steps": training.steps,
+        "steps": max(one["steps"] for one in of_seeds),
         "seconds": round(run_files.seconds_of_training(folder), 1),
         "replicas": of_seeds,
     }

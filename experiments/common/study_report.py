@@ -137,5 +137,8 @@ def gradient_table(run: run_files.Run) -> Table:
         medians = run.norms[line]["carry"][..., QUANTILES.index(0.5)]
         start, end = Curve.of(medians[0]), Curve.of(medians[-1])
         rows.append((line, f"{start.slope_log10:+.4f}", f"{end.slope_log10:+.4f}", f"{start.verdict} -> {end.verdict}"))
-    note = "Slopes are those of log10 ||dL/dcarry_t|| a step back from the loss."
-    return Table("The gradient over time", ("unroll", "slope at start", "slope at end", "verdict"), rows, note)
+    note = """Slopes are those of log10 ||dL/dcarry_t|| a step back from the loss, at the first probe and at the last.
+A network whose training ends before the others' stays as it is; one may train on after the last probe."""
+    return Table(
+        "The gradient over time", ("unroll", "slope at start", "slope at end", "verdict"), rows, " ".join(note.split())
+    )

@@ -112,7 +112,7 @@ def replacing(path: pathlib.Path):
     temporary = pathlib.Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~_UMASK)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -124,10 +124,14 @@ def sync(path: pathlib.Path) -> None:
         os.fsync(file.fileno())
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+_UMASK = _read_umask()
+"""Read once, before there are threads: it can only be read by setting it."""
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
