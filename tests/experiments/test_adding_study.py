@@ -87,7 +87,7 @@ def solving(*steps):
     return [{step or 1000: 0.005 if step else 0.05} for step in steps]
 
 
-def found_of(elman=(0.16,) * 4, gru=(400,) * 4, lstm=(900,) * 4, irnn=(900,) * 4, far=-0.2, late=0.09):
+def found_of(elman=(0.16,) * 5, gru=(400,) * 5, lstm=(900,) * 5, irnn=(900,) * 5, far=-0.2, late=0.09):
     return {
         "elman": Learning([{1000: early, 3000: late} for early in elman]),
         "gru": Learning(solving(*gru)),
@@ -100,13 +100,13 @@ def found_of(elman=(0.16,) * 4, gru=(400,) * 4, lstm=(900,) * 4, irnn=(900,) * 4
     "changes, fails",
     [
         ({}, []),
-        ({"gru": (400, 400, 1000, None)}, []),
-        ({"gru": (400, 400, 1100, None)}, [0]),
-        ({"lstm": (900, 1500, 1600, 1600)}, [1]),
-        ({"elman": (0.16, 0.16, 0.134, 0.1)}, []),
-        ({"elman": (0.16, 0.16, 0.13, 0.1)}, [2]),
-        ({"elman": (0.16, 0.16, math.nan, math.nan)}, [2]),
-        ({"irnn": (900, 3000, None, None)}, [3]),
+        ({"gru": (400, 400, 400, 1000, None)}, []),
+        ({"gru": (400, 400, 400, 1100, None)}, [0]),
+        ({"lstm": (900, 1500, 900, 1600, 1600)}, [1]),
+        ({"elman": (0.16, 0.16, 0.16, 0.134, 0.1)}, []),
+        ({"elman": (0.16, 0.16, 0.16, 0.13, 0.1)}, [2]),
+        ({"elman": (0.16, 0.16, 0.16, math.nan, math.nan)}, [2]),
+        ({"irnn": (900, 3000, 900, None, None)}, [3]),
         ({"far": -0.6}, [4]),
         ({"far": 0.1}, [4]),
         ({"far": math.inf}, [4]),

@@ -175,10 +175,9 @@ def curves(zero, one):
     "zero, one, holds, counts",
     [
         ((1200, 1300, 1100), (800, 900, 700), [True, True, True], [3, 3, 3]),
-        ((1200, 900, 1100), (800, 900, 700), [True, True, True], [3, 2, 3]),  # a tie is no lead
-        ((1200, 900, 600), (800, 900, 700), [True, False, True], [3, 1, 3]),
-        ((math.inf, math.inf, 1000), (800, 900, 700), [True, True, False], [3, 3, 1]),
-        ((math.inf, 1700, 1800), (1600, 1600, 700), [False, True, True], [1, 3, 2]),
+        ((1200, 900, 1100), (800, 900, 700), [True, False, True], [3, 2, 3]),  # a tie is no lead
+        ((1200, math.inf, 600), (800, 900, 700), [True, False, False], [3, 2, 2]),
+        ((math.inf, 1700, 1800), (1600, 1600, 700), [False, True, False], [1, 3, 2]),
         ((math.inf,) * 3, (math.inf,) * 3, [False] * 3, [0, 0, 0]),
         ((1500,) * 5, (800,) * 4 + (1500,), [True] * 3, [5, 4, 5]),
         ((1500,) * 5, (800,) * 3 + (1500,) * 2, [True, False, True], [5, 3, 5]),
@@ -187,7 +186,7 @@ def curves(zero, one):
 def test_claims_of_what_was_learned_hold_or_not(zero, one, holds, counts):
     made = study.trained_claims(curves(zero, one))
     assert [claim.holds for claim in made] == holds and [claim.measured for claim in made] == counts
-    assert made[0].expected == f">= {len(zero) - 1} of {len(zero)}"
+    assert made[0].expected == f">= {math.ceil(0.8 * len(zero))}"
 
 
 def test_an_error_that_is_no_number_solves_nothing():

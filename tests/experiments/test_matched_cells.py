@@ -150,7 +150,7 @@ class Chance(Music):
     chance = 10.95
 
 
-def found(config, *, elman=8.8, few=(9.2, 9.3), wide=0.75, matched=1.0, gru=(300, 400), lstm=(700, 600), none=False):
+def found(config, *, elman=8.8, few=(9.29, 9.3), wide=0.75, matched=1.0, gru=(300, 400), lstm=(700, 600), none=False):
     """Made-up measurements: all claims hold."""
     timed = {"of": {"gru 256": [wide], "lstm 256": [1.0], "gru 46": [matched], "lstm 36": [1.0]}}
     of = {"elman": summary(elman), "gru": summary(8.5), "lstm": summary(8.6)}
@@ -171,23 +171,22 @@ def found(config, *, elman=8.8, few=(9.2, 9.3), wide=0.75, matched=1.0, gru=(300
         ({}, []),
         ({"elman": 10.1}, [2]),
         ({"elman": 8.74}, [3]),
-        ({"wide": 0.86}, [5]),
-        ({"wide": 0.64}, [5]),
-        ({"matched": 1.11}, [6]),
-        ({"few": (9.3, 9.0)}, [7]),
-        ({"few": (8.9, 8.8)}, [7]),
-        ({"gru": (300, 600)}, [8, 9]),
-        ({"gru": (300, 5000), "lstm": (5000, 5000)}, [8, 9]),
-        ({"elman": np.nan, "wide": np.nan, "matched": np.nan, "few": (np.nan, 9.1)}, [2, 3, 5, 6, 7]),
+        ({"wide": 1.0}, [5]),
+        ({"few": (9.3, 9.0)}, [6]),
+        ({"few": (9.2, 9.4)}, [6]),  # three standard errors of two pairs are not resolved
+        ({"few": (8.9, 8.8)}, [6]),
+        ({"gru": (300, 600)}, [7, 8]),
+        ({"gru": (300, 5000), "lstm": (5000, 5000)}, [7, 8]),
+        ({"elman": np.nan, "wide": np.nan, "matched": np.nan, "few": (np.nan, 9.1)}, [2, 3, 5, 6]),
     ],
-    ids=range(11),
+    ids=range(10),
 )
 def test_claims_hold_or_not(changes, fails):
     config = matched_cells.get_config("jsb", "full")
     made = matched_cells.claims(config, found(config, **changes))
-    assert [claim.holds for claim in made] == [at not in [4, *fails] for at in range(10)]
+    assert [claim.holds for claim in made] == [at not in [4, *fails] for at in range(9)]
     assert "nottingham:full" in made[4].not_measured
-    assert [bool(claim.contested) for claim in made] == [False] * 5 + [True] * 5
+    assert [bool(claim.contested) for claim in made] == [False] * 6 + [True, False, False]
 
 
 def test_on_nottingham_the_gain_is_contested_and_of_a_full_training():
@@ -195,14 +194,14 @@ def test_on_nottingham_the_gain_is_contested_and_of_a_full_training():
     gain = matched_cells.claims(config, found(config))[3]
     assert gain.holds and "tanh ahead by 0.07" in gain.contested
     quick = matched_cells.get_config("nottingham", "quick")
-    assert "3 epochs are not the end" in matched_cells.claims(quick, found(quick))[3].not_measured
+    assert "after 3 it is 0.200" in matched_cells.claims(quick, found(quick))[3].not_measured
 
 
 def test_what_was_not_measured_says_why():
     config = matched_cells.get_config("jsb", "quick")
     made = matched_cells.claims(config, found(config, none=True))
     assert [claim.not_measured[:13] for claim in made] == [
-        "", "", "there is none", "another corpu", "", "", "there is none", "", "the full pres"
+        "", "", "there is none", "another corpu", "", "there is none", "", "the full pres"
     ]  # fmt: skip
 
 
