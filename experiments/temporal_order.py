@@ -105,6 +105,10 @@ def check(config: Config) -> None:
         raise UsageError(f"--config.methods is empty: expected some of {', '.join(METHODS)}")
     if config.tried < 1:
         raise UsageError(f"--config.tried is {config.tried}: expected at least 1")
+    for name in ("rates", "lengths"):
+        values = getattr(config, name)
+        if len(set(values)) < len(values):
+            raise UsageError(f"--config.{name} is {cli.show(values)}: each value once is enough")
     if wrong := [rate for rate in config.rates if not 0 < rate < float("inf")]:
         raise UsageError(f"--config.rates has {wrong[0]:g}: expected numbers above 0")
     for name in ("clip_norm", "omega"):

@@ -241,7 +241,7 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
         held = record | json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return record
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         held = {}
     kinds = {"attempts": int, "error": str | None, "started": float | int | None, "host": str | None}
     kinds |= {"arguments": list | None}

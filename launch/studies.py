@@ -18,7 +18,10 @@ Exit status: 0 all finished, whatever held, or at work elsewhere; 1 some failed;
 """
 
 import dataclasses
+import importlib
+import json
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +32,9 @@ from launch.plan import Run
 from launch.table import Board, Status, summary
 from rnnjax.report import overview, tables
 from rnnjax.report.discover import Study
-from rnnjax.report.html import write_html
+from rnnjax.report.html import check_charts, write_html
 from rnnjax.train import cli
-from rnnjax.train.config import Leaf, UsageError, read
+from rnnjax.train.config import HOW, Leaf, UsageError, differences, in_words, read, to_dict
 from rnnjax.train.records import hold, replacing
 
 STUDIES = (
@@ -81,14 +84,16 @@ class Plan:
 def main(options: dict[str, Any], workdir: pathlib.Path) -> int:
     """Runs the studies and writes the report: the exit status."""
     plan = make_plan(options, workdir)
+    check_charts()
     pool = Pool(plan, options["workers"])
     with hold(workdir / ".launch", str(workdir)), Board(live=True, stderr=True) as board:
         pool.work(board)
     statuses = pool.statuses()
     print(summary(statuses))
-    if any(status.state == "finished" for status in statuses):
-        write_report(plan, statuses)
-    return exit_status(statuses, pool.signal, workdir)
+    problems = write_report(plan, statuses) if any(status.state == "finished" for status in statuses) else []
+    for problem in problems:
+        print(f"problem: {problem}", file=sys.stderr)
+    return exit_status(statuses, pool.signal, workdir) or int(bool(problems))
 
 
 def make_plan(options: dict[str, Any], workdir: pathlib.Path) -> Plan:
@@ -100,6 +105,7 @@ def make_plan(options: dict[str, Any], workdir: pathlib.Path) -> Plan:
         raise UsageError(f"--workers is {options['workers']}: expected a whole number of at least 1")
     plan = Plan(tuple(Run(name, {}) for name in names), options["preset"], workdir, pathlib.Path.cwd())
     for run in plan.runs:
+        _check_config(plan, run)
         ran = read_record(plan.folder(run))["arguments"]
         if ran is not None and identity(map(str, ran)) != identity(plan.job(run).arguments):
             told = " ".join(identity(map(str, ran)))
@@ -107,14 +113,38 @@ def make_plan(options: dict[str, Any], workdir: pathlib.Path) -> Plan:
     return plan
 
 
-def write_report(plan: Plan, statuses: Sequence[Status]) -> None:
-    """Writes index.html and index.md, and shows how many claims have which verdict."""
+def _check_config(plan: Plan, run: Run) -> None:
+    """Raises UsageError where a study of another preset stands in the folder, which its own command would refuse."""
+    path = plan.folder(run) / "config.json"
+    if not path.exists():
+        return
+    module = importlib.import_module(f"experiments.{run.name}")
+    wanted = json.loads(json.dumps(to_dict(module.get_config(module.VARIANTS[0], plan.preset))))
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))["config"]
+        differing = differences(held, wanted)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UsageError(f"{path} is damaged: move {plan.folder(run)} away, or give another --workdir") from None
+    if differing := [one for one in differing if not f"{one[0]}.".startswith(HOW)]:
+        raise UsageError(
+            f"{plan.folder(run)} holds another run than --preset={plan.preset}: it differs in {in_words(differing)}; "
+            "give another --workdir, or the --preset that was run there"
+        )
+
+
+def write_report(plan: Plan, statuses: Sequence[Status]) -> list[str]:
+    """Writes index.html and index.md, and shows how many claims have which verdict: what is wrong with the files."""
     page = write_html([plan.workdir], plan.workdir / "index.html")
     finished = finished_studies(page.studies, plan.workdir, statuses)
     with replacing(plan.workdir / "index.md") as path:
         path.write_text(index(finished, statuses), encoding="utf-8")
     overview.print_verdicts(list(finished.values()))
     print(f"report: {page.path} and {plan.workdir / 'index.md'}")
+    untold = [one.name for one in statuses if one.state == "finished" and one.name not in finished]
+    way_out = "move the folder away, so that the study is run again"
+    return page.problems + [
+        f"{plan.workdir / name / 'claims.json'} is missing or damaged: {way_out}" for name in untold
+    ]
 
 
 def finished_studies(found: Sequence[Study], workdir: pathlib.Path, statuses: Sequence[Status]) -> dict[str, Study]:

@@ -27,9 +27,9 @@ def guarded(measure: Callable[[], Any]) -> tuple[Any, str]:
     """(what it gives, "") or, where the user's cell raises, (None, the error in a line): the battery goes on."""
     try:
         return measure(), ""
-    except (Interrupted, UsageError):
-        raise
-    except Exception as error:
+    except (Interrupted, UsageError, OSError, MemoryError):
+        raise  # of the machine, and not of the cell
+    except (Exception, SystemExit) as error:
         return None, told(error)
 
 

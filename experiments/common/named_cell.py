@@ -70,7 +70,7 @@ class NamedCell:
             cell = self._make(sizes)
         except UsageError:
             raise
-        except Exception as error:  # of the user's code, whatever it is
+        except (Exception, SystemExit) as error:  # of the user's code, whatever it is
             raise UsageError(
                 f"{FLAG} is {self.path}: making it with input_size={input_size}, hidden_size={hidden_size} raised "
                 f"{told(error)}"

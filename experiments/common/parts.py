@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rnnjax.train.config import UsageError
 from rnnjax.train.records import write_json
 
 
@@ -34,7 +35,14 @@ def finish(parts: Sequence[Part], folder: pathlib.Path) -> list[dict[str, Any]]:
         done += part.weight
         left = (time.monotonic() - start) * (waiting / done - 1)
         _say(f"{at}/{len(parts)} {part.name}: {seconds:.1f} s" + (f", about {left:.0f} s left" if left else ""))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [_read(path) for path in paths]
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged ({error}): remove it, and the same command measures again") from None
 
 
 def _say(what: str) -> None:

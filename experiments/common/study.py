@@ -102,10 +102,11 @@ def run_entries(
 
     def finish(numbered: tuple[int, Entry]) -> None:
         at, entry = numbered
+        place = f"{at}/{len(entries)} " if len(entries) > 1 else ""
         if (workdir / entry.name / "summary.json").exists():
-            say(f"{at}/{len(entries)} {entry.name}: finished before")
+            say(f"{place}{entry.name}: finished before")
         else:
-            say(f"{at}/{len(entries)} {entry.name}")
+            say(f"{place}{entry.name}")
             _run_entry(entry, workdir / entry.name, config)
 
     if any(entry.train.distributed.processes > 1 for entry in entries):

@@ -3,6 +3,8 @@
 import dataclasses
 import pathlib
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -84,9 +86,16 @@ def kept(workdir: pathlib.Path, measure: Callable[[], dict[str, np.ndarray]]) ->
             found = {name: np.asarray(values) for name, values in measure().items()}
         with replacing(path) as temporary:
             np.savez(temporary, seconds=time.monotonic() - started, **found)
-    with np.load(path, allow_pickle=False) as held:
-        arrays = dict(held)
-    return arrays, float(arrays.pop("seconds"))
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = dict(held)
+        return arrays, float(arrays.pop("seconds"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UsageError(f"{path} is damaged ({error}): remove it, and the same command measures again") from None
+
+
+_MOST = 2**32 - 1000
+"""Seeds are below 2^32, some in a row; no count comes near."""
 
 
 def check_counts(config: Any, where: str = "config", /, **least: int) -> None:
@@ -97,6 +106,8 @@ def check_counts(config: Any, where: str = "config", /, **least: int) -> None:
     for name, floor in {"seed": 0, **least}.items():
         if (value := getattr(config, name)) < floor:
             raise UsageError(f"--{where}.{name} is {value}: expected at least {floor}")
+        if value > _MOST:
+            raise UsageError(f"--{where}.{name} is {value}: expected at most {_MOST}")
 
 
 def check_values(config: Any, name: str, above: float) -> None:

@@ -46,7 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    _tell(summary, f", {len(figures)} figures in {folder}" if figures else "")
+    _tell(
+        summary,
+        f", {len(figures)} figures in {folder}"
+        if figures
+        else ""
+        if asked.figures is None
+        else "; no run has figures: a study's own lie in its folder",
+    )
     return 0
 
 

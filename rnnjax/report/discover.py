@@ -75,7 +75,7 @@ class Model:
         try:
             beat = json.loads((self.folder / "heartbeat.json").read_text(encoding="utf-8"))
             return f"{int(beat['step']):,} of {int(beat['steps']):,}"
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return f"{self.last_step:,}"
 
     @property
@@ -189,7 +189,9 @@ def _planned(sweep: pathlib.Path) -> list[Study]:
     runs = []
     for run in held["runs"]:
         name = run.get("name") if isinstance(run, dict) else None
-        if not isinstance(name, str) or pathlib.PurePath(name).name != name:  # a name is a folder's, and of this folder
+        if (
+            not isinstance(name, str) or pathlib.PurePath(name).name != name or len(name.encode()) > 255
+        ):  # a name is a folder's, and of this folder
             study.problems.append(f"{sweep / 'sweep.json'}: {run!r:.60} is no run: expected a name and overrides")
             continue
         given = run.get("overrides")

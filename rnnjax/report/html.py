@@ -57,12 +57,20 @@ class Summary:
         return [problem for study in self.studies for problem in study.problems]
 
 
+def check_charts() -> None:
+    """Raises ReportError where plotly, which draws the charts, is not installed."""
+    _plotly()
+
+
 def write_html(dirs: Sequence[str | pathlib.Path], path: str | pathlib.Path) -> Summary:
     """Writes the report of all that lies below `dirs` as `path`, and its table of runs beside it as CSV.
 
     Raises ReportError where a folder holds no run, and where plotly is not installed; OSError where it can't write.
     """
     path = pathlib.Path(path)
+    for written in (path, path.with_suffix(".csv")):
+        if written.is_dir():
+            raise ReportError(f"{written} is a folder: give the report another name")
     studies = find_studies(dirs)
     page = _Page(dirs, studies, overview.rows(studies), _plotly(), *_curves(studies), *_reports(studies))
     count = sum(len(study.pictures) for study in studies)
@@ -92,7 +100,7 @@ def _plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ReportError(
-            "the charts are drawn by plotly, which is not installed: pip install 'rnnjax[report]'"
+            "the charts are drawn by plotly, which is not installed: pip install -e '.[report]'"
         ) from None
     return get_plotlyjs()
 

@@ -83,7 +83,7 @@ def read_rows(path: pathlib.Path) -> list[dict[str, Any]]:
         torn = place > len(lines)  # no newline came after it
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if torn:
                 break
             raise _error(path, f"line {place} is not JSON ({error})", BROKEN) from None
@@ -102,7 +102,11 @@ def read_claims(path: pathlib.Path) -> list[dict[str, Any]]:
     """The claims of a claims.json. Raises ReportError where it is missing or malformed."""
     claims = read_object(path, {"claims": list})["claims"]
     for at, claim in enumerate(claims):
-        if not isinstance(claim, dict) or not isinstance(claim.get("claim"), str) or "holds" not in claim:
+        if (
+            not isinstance(claim, dict)
+            or not isinstance(claim.get("claim"), str)
+            or not isinstance(claim.get("holds"), bool)
+        ):
             raise _error(path, f'claims[{at}] is {claim!r:.60}: expected a "claim" and whether it "holds"', BROKEN)
     return claims
 

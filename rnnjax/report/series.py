@@ -107,7 +107,7 @@ def _coded(row: np.ndarray) -> list[int | str | None]:
     coded: list[int | str | None] = []
     before = 0
     for value in row:
-        if np.isfinite(value):
+        if np.isfinite(value) and abs(value) < 1e6:  # of a log10: more is no norm's
             now = round(100 * float(value))
             coded.append(now - before)
             before = now

@@ -10,7 +10,9 @@ import pytest
 from launch import studies
 from launch.job import read_record
 from launch.table import Status
+from rnnjax.report import ReportError
 from rnnjax.train import cli
+from rnnjax.train.config import to_dict
 
 CLAIMS = [
     {"claim": "it vanishes", "source": "1994", "expected": "slope < 0", "measured": -0.5, "holds": True},
@@ -34,7 +36,9 @@ def run(workdir, *arguments):
 def made_up(folder, claims=CLAIMS):
     """A finished study's workdir."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"experiment": folder.name, "config": {}}))
+    module = importlib.import_module(f"experiments.{folder.name}")
+    config = to_dict(module.get_config(module.VARIANTS[0], "quick"))
+    (folder / "config.json").write_text(json.dumps({"experiment": folder.name, "config": config}))
     (folder / "claims.json").write_text(json.dumps({"study": folder.name, "claims": claims, "seconds": 4.0}))
     (folder / "report.md").write_text(f"# {folder.name}\n")
 
@@ -112,6 +116,38 @@ def test_the_index_tells_every_claim_and_of_what_failed_none(tmp_path, ran, caps
     told = capsys.readouterr().out
     assert "failed: copying: no disk" in told and " copying " not in told
     assert (tmp_path / "index.html").exists() and (tmp_path / "index.csv").exists()
+
+
+def test_a_study_of_another_preset_is_refused_before_its_record_is_touched(tmp_path):
+    module = importlib.import_module("experiments.slope_law")
+    made_up(tmp_path / "slope_law")
+    full = {"experiment": "slope_law", "config": to_dict(module.get_config("orthogonal", "full"))}
+    (tmp_path / "slope_law" / "config.json").write_text(json.dumps(full))
+    with pytest.raises(cli.UsageError, match="slope_law holds another run than --preset=quick: it differs in"):
+        run(tmp_path, "--studies=slope_law")
+    (tmp_path / "slope_law" / "config.json").write_text("{")
+    with pytest.raises(cli.UsageError, match="config.json is damaged: move"):
+        run(tmp_path, "--studies=slope_law")
+    assert not (tmp_path / "slope_law" / "run.json").exists()
+
+
+def test_a_finished_study_without_its_claims_is_told_of(tmp_path, ran, capsys):
+    made_up(tmp_path / "slope_law")
+    (tmp_path / "slope_law" / "claims.json").write_text('{"claims": [{"claim": 3}]}')
+    ran(Status("slope_law", "finished"))
+    assert run(tmp_path, "--studies=slope_law") == 1
+    told = capsys.readouterr().err
+    assert "claims.json" in told and "move the folder away" in told
+
+
+def test_without_plotly_nothing_is_run(tmp_path, monkeypatch):
+    def missing():
+        raise ReportError("no plotly")
+
+    monkeypatch.setattr(studies, "check_charts", missing)
+    with pytest.raises(ReportError, match="no plotly"):
+        run(tmp_path / "new", "--studies=slope_law")
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_finished_before_stays_in_the_index(tmp_path, ran):

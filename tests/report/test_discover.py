@@ -114,7 +114,7 @@ def test_odd_values_in_a_summary_are_no_crash(tmp_path):
         {"step": True, "kind": "eval", "split": [1], "loss": {}},
     ]
     (folder / "lstm" / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    claim = {"claim": "a", "holds": "yes", "measured": {"a": [10**400]}, "expected": 3, "source": ["x"]}
+    claim = {"claim": "a", "holds": True, "measured": {"a": [10**400]}, "expected": 3, "source": ["x"]}
     pages.write(folder / "claims.json", {"claims": [claim], "seconds": "long"})
     summary = report.write_html([tmp_path / "runs"], tmp_path / "x.html")
     assert summary.problems == [] and summary.counts["not held"] == 1

@@ -172,7 +172,7 @@ def test_the_same_files_give_the_same_page(page, tmp_path):
 def test_without_plotly_the_error_says_what_to_install(monkeypatch, page, tmp_path):
     pages.comparison(tmp_path / "runs" / "music")
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    with pytest.raises(report.ReportError, match=r"pip install 'rnnjax\[report\]'"):
+    with pytest.raises(report.ReportError, match=r"pip install -e '.\[report\]'"):
         page()
 
 
