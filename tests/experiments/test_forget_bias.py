@@ -233,7 +233,7 @@ def test_the_report_of_a_run(tmp_path, monkeypatch, found):
     one = {"scores": {"loss": 0.1}, "label": "", "stopped": None}
     summary = {"replicas": [one] * 2, "seconds": 1.0, "seconds_with_scores": 1.0, "parameters": 1, "steps": 4}
 
-    def trained(entries, workdir, config):
+    def trained(entries, workdir, config, workers):
         for entry in entries:
             (workdir / entry.name).mkdir()
             losses = {2: (0.2, None), 4: (0.1, 0.005)}
