@@ -112,7 +112,7 @@ def replacing(path: pathlib.Path):
     temporary = pathlib.Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_UMASK)
+        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -124,14 +124,14 @@ def sync(path: pathlib.Path) -> None:
         os.fsync(file.fileno())
 
 
-def _read_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+def _umask() -> int:
+    with _asking:  # it can only be read by setting it, and belongs to the whole process
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
 
 
-_UMASK = _read_umask()
-"""Read once, before there are threads: it can only be read by setting it."""
+_asking = threading.Lock()
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -161,6 +161,7 @@ def test_a_config_that_can_not_be_is_refused_by_name(tmp_path, change, message):
     assert str(error.value).startswith(message) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_run_from_end_to_end_goes_on_where_it_was(tmp_path, capsys):
     config = gru_ablation.get_config("synthetic", "quick")
     config.variants, config.seeds, config.model.hidden_size = ("vanilla", "NUG"), 2, 2

@@ -177,6 +177,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, changes,
     assert str(error.value).startswith(message) and not (tmp_path / "w").exists()
 
 
+@pytest.mark.full
 def test_a_run_from_end_to_end(tmp_path, monkeypatch):
     temporal_order.main(small(), tmp_path)
     text = (tmp_path / "report.md").read_text()

@@ -170,6 +170,7 @@ def test_a_stack_has_an_entry_a_layer_and_direction(x64):
     assert of_inputs["layer_1"].shape == (T, B, 2 * H) and jnp.all(of_inputs["layer_1"][2:, 1] == 0)
 
 
+@pytest.mark.full
 def test_of_a_seq2seq_with_attention(x64):
     rngs = nnx.Rngs(0)
     encoder = layers.Bidirectional(Elman(3, 2), Elman(3, 2))

@@ -227,6 +227,7 @@ def test_masks_of_recurrent_dropout_are_those_of_the_gates(x64):
     assert_close(dropped["u"].unit_mean, alone["u"].unit_mean, 1e-9)
 
 
+@pytest.mark.full
 def test_the_gates_of_a_decoder_with_attention():
     draws = np.random.default_rng(0)
     pair = SourceTarget(draws.integers(0, 6, (3, B)), draws.integers(0, 5, (4, B)))
