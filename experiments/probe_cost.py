@@ -129,14 +129,18 @@ def measure(model: nnx.Module, task: Adding, config: Config) -> dict[str, float]
     arguments = (params, optimizer.init(params), root_key(config.train.seed))
     calls = {name: functools.partial(kind, *arguments) for name, kind in kinds.items()}
     batch = jax.jit(task.sample, static_argnums=1)(arguments[-1], config.train.batch_size)
-    calls |= {name: functools.partial(probe(loss), params, batch) for name, probe in OTHERS.items()}
-    for call in calls.values():
+    others = {name: functools.partial(probe(loss), params, batch) for name, probe in OTHERS.items()}
+    for call in (calls | others).values():
         jax.block_until_ready(call())
     with count_compilations() as compilations:
-        seconds = interleaved(calls, config.runs)
+        seconds = interleaved(calls, config.runs)  # alone: larger programs between them change what caches hold
+        beside = interleaved({"plain": calls["plain"], **others}, max(1, config.runs // 4))
+    ratios = {"probed": seconds["probed"] / seconds["plain"]} | {
+        name: beside[name] / beside["plain"] for name in others
+    }
     return {
         "plain_ms": float(np.median(seconds["plain"])) * 1e3,
-        "ratios": {name: float(np.median(seconds[name] / seconds["plain"])) for name in calls if name != "plain"},
+        "ratios": {name: float(np.median(of)) for name, of in ratios.items()},
         "compilations": compilations.count,
     }
 
