@@ -1,7 +1,6 @@
 """What the gates of every unroll in a model were doing: how open they stood, and how many were stuck at an end."""
 
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -9,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
-from rnnjax.cell import Gate, gates_of, sigmoid
+from rnnjax.cell import Cell, Gate, gates_of, sigmoid
 from rnnjax.probes.places import primitives
-from rnnjax.probes.unrolls import carries_before, valid_mask
+from rnnjax.probes.unrolls import carries_before, numbered, valid_mask
 from rnnjax.unroll.handlers import Steps
 from rnnjax.unroll.sequence import expand
 
@@ -69,10 +68,8 @@ def _of_unroll(steps: Steps) -> dict[str, GateStatistics]:
         return _values(gates_of(cell, params, carry, z), ends)
 
     def looked_for(carry, inputs):
-        def step(carry, inputs):
-            return cell.step(params, carry, cell.project(params, inputs))
-
-        return _values(_found(jax.make_jaxpr(step)(carry, inputs), jax.tree.leaves((carry, inputs))), ends)
+        step = jax.make_jaxpr(functools.partial(_step, cell, params))(carry, inputs)
+        return _values(_found(step, jax.tree.leaves((carry, inputs))), ends)
 
     valid = valid_mask(steps)
     if jax.eval_shape(functools.partial(gates_of, cell, params), *_first((before, zs))) is None:
@@ -85,6 +82,11 @@ def _of_unroll(steps: Steps) -> dict[str, GateStatistics]:
     else:
         found = jax.vmap(named)(before, zs)
     return {name: _statistics(Gate(values, *ends[name]), valid) for name, values in found.items()}
+
+
+def _step(cell: Cell, params: Any, carry: Any, inputs: Any) -> Any:
+    """A step from what the cell is given, `project` included."""
+    return cell.step(params, carry, cell.project(params, inputs))
 
 
 def _values(gates: dict[str, Gate], ends: dict[str, tuple[float, float]]) -> dict[str, jax.Array]:
@@ -106,11 +108,8 @@ def _takes_one_example(steps: Steps, before: Any) -> bool:
         for tree in (before, steps.inputs)
     ]
 
-    def step(params, carry, inputs):
-        return steps.cell.step(params, carry, steps.cell.project(params, inputs))
-
     try:
-        after = jax.eval_shape(step, steps.params, *alone)
+        after = jax.eval_shape(functools.partial(_step, steps.cell), steps.params, *alone)
     except (TypeError, ValueError):
         return False
     return jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, alone[0])
@@ -171,8 +170,7 @@ def _evaluate(jaxpr: ClosedJaxpr, arguments: list[jax.Array], gates: dict[str, G
             outputs = primitive.bind(*given, **equation.params)
             outputs = outputs if primitive.multiple_results else [outputs]
         if kind is not None:
-            names = itertools.chain([kind[0]], (f"{kind[0]}_{i}" for i in itertools.count(1)))
-            gates[next(name for name in names if name not in gates)] = Gate(outputs[0], *kind[1:])
+            gates[numbered(kind[0], gates)] = Gate(outputs[0], *kind[1:])
         held.update(zip(equation.outvars, outputs, strict=True))
     return list(map(read, jaxpr.jaxpr.outvars))
 

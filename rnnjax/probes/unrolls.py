@@ -13,7 +13,7 @@ metadata around each trace is part of JAX's trace key, and so forces a new one.
 
 import functools
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from typing import Any, NamedTuple
 
 import jax
@@ -115,6 +115,12 @@ def by_unroll(found: dict[str, Seen], gradients: dict[str, dict[str, list]], par
     }
 
 
+def numbered(name: str, taken: Container[str]) -> str:
+    """The first of name, name_1, name_2 that is not taken."""
+    candidates = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
 class _Numbered:
     """Names in order of calling, made unique: lstm, lstm_1, lstm_2."""
 
@@ -122,8 +128,7 @@ class _Numbered:
         self.names: list[str] = []
 
     def add(self, name: str) -> str:
-        candidates = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1)))
-        self.names.append(next(candidate for candidate in candidates if candidate not in self.names))
+        self.names.append(numbered(name, self.names))
         return self.names[-1]
 
 
